@@ -11,11 +11,12 @@ PIP := $(BIN)/pip install --disable-pip-version-check -q --no-deps
 demo: $(READY)
 	$(BIN)/splitwiper demo
 
+# Three processes on two cores: some tests wait. Each takes tests in a row from one end, so that few fixtures are made twice.
 # The second run computes with another instruction set: no test may lean on the bits of one processor. Each day it takes
-# another third of the tests; `make test-matrix` takes all of them.
+# another eighth of the tests; `make test-matrix` takes all of them.
 test: check
-	$(BIN)/pytest -n 2
-	ATEN_CPU_CAPABILITY=default SPLITWIPER_TEST_SHARE=3 $(BIN)/pytest -n 2 -m 'computes and not soak and not gpu'
+	$(BIN)/pytest -n 3 --dist worksteal
+	ATEN_CPU_CAPABILITY=default SPLITWIPER_TEST_SHARE=8 $(BIN)/pytest -n 2 --dist worksteal -m 'computes and not soak and not gpu'
 
 # Two at a time: types and the scan for secrets take longest.
 check: $(READY)

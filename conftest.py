@@ -6,6 +6,7 @@ a third of all tests. ``SPLITWIPER_TEST_THREADS`` sets torch's threads in the te
 scripts/test_matrix.py.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 torch.set_num_threads(int(os.environ.get("SPLITWIPER_TEST_THREADS", "1")))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes that tests start: two that spin slow each other down
 
 _MEMORY, _ROOM = Path("/dev/shm"), 8 << 30
 if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
@@ -25,17 +27,34 @@ if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_us
 
 _COMPUTE = ("attacks", "baselines", "federation", "masking", "models", "privacy", "server", "splitting", "wire")
 """Folders of tests that depend on what a processor computes: `make test` runs them under two instruction sets."""
+_COMPUTING = tuple(Path(__file__).parent / tests / name for tests in ("tests", "lab/tests") for name in _COMPUTE)
 
 _SHARE = os.environ.get("SPLITWIPER_TEST_SHARE", "1")
 # in the environment, so that all worker processes choose the same cases, even around midnight
 _DAY = int(os.environ.setdefault("SPLITWIPER_TEST_DAY", str(date.today().toordinal())))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import nothing else where only the tests that compute are asked for."""
+    if not config.option.markexpr.startswith("computes"):
+        return None
+    inside = any(collection_path.is_relative_to(folder) for folder in _COMPUTING)
+    above = any(folder.is_relative_to(collection_path) for folder in _COMPUTING)
+    return None if inside or above else True
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from going through torch's modules and thousands of tests again and again."""
+    gc.freeze()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if any(item.path.is_relative_to(folder) for folder in _COMPUTING):
+        item.add_marker("computes")
+
+
+@pytest.hookimpl(trylast=True)  # a share is one of the cases that ``-m`` left, so that no function is left without any
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    folders = tuple(Path(__file__).parent / tests / name for tests in ("tests", "lab/tests") for name in _COMPUTE)
-    for item in items:
-        if any(item.path.is_relative_to(folder) for folder in folders):
-            item.add_marker("computes")
     if _SHARE == "all" or any("::" in argument for argument in config.args):
         return
     chosen: list[pytest.Item] = []

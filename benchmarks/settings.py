@@ -172,6 +172,7 @@ CALLBACKS: Mapping[str, Callable[[], object]] = {
     "callback switches gradients off": lambda: torch.set_grad_enabled(False),
     "callback switches oneDNN off": lambda: torch._C._set_mkldnn_enabled(False),
     "callback flushes denormals": lambda: torch.set_flush_denormal(True),
+    "callback sets the device": lambda: torch.set_default_device("meta"),
 }
 """What a callback for progress may do at every step."""
 ENVIRONMENTS: Mapping[str, str] = {

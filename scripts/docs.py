@@ -18,7 +18,7 @@ import typer
 
 from splitwiper.cli import app
 from splitwiper.cli.settings import ClientFiles
-from splitwiper.config import ClientConfig, Config, Masking, ModelConfig, Noise, ServerConfig
+from splitwiper.config import ClientConfig, Config, Masking, ModelConfig, Noise, ServerConfig, StoreConfig
 from splitwiper.service.settings import ServiceConfig
 from splitwiper_lab.baselines import FRAMEWORKS
 from splitwiper_lab.baselines.framework import Framework
@@ -153,6 +153,7 @@ def config() -> str:
     tables = [
         ("[model]", ModelConfig),
         ("[server]", ServerConfig),
+        ("[store]", StoreConfig),
         ("[service]", ServiceConfig),
         ("[client]", ClientConfig),
         ("[client.masking]", Masking),
@@ -166,7 +167,7 @@ def config() -> str:
     parts = [
         f"# Settings\n\n{MARK}\n",
         "The TOML file of `splitwiper learn` and `splitwiper compare`; `splitwiper serve` takes `seed`, `[model]`, "
-        "`[server]` and `[service]`. Unknown keys and wrong types are errors that "
+        "`[server]`, `[store]` and `[service]`. Unknown keys and wrong types are errors that "
         "name the nearest key. In Python the same names are fields of `Config`, `ModelConfig`, `ServerConfig` and "
         "`ClientConfig`, and of `Masking` and `Noise` in `splitwiper.config`.\n",
         f"Tables: {links} and [`[[compare.systems]]`](#comparesystems).\n",

@@ -1,6 +1,5 @@
 """What any link promises. Every implementation runs through these tests."""
 
-import io
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -12,10 +11,11 @@ import torch
 from federation.runs import halves, settings, three
 from queue_link import queue_link
 from service.serving import Everybody, certificates, service_over
+from shards import written
 from splitwiper import Federation, Label
 from splitwiper.errors import BusyError, DataError, NotFoundError
 from splitwiper.federation.link import InProcessLink
-from splitwiper.wire import Column, Link, Request, Spent, Statement, lock_of, write_shard
+from splitwiper.wire import Column, Link, Request, Spent, Statement, lock_of
 from splitwiper.wire.metering import MeteredLink
 
 Shards = Callable[..., Path]
@@ -60,13 +60,8 @@ def link(linked: Callable[[Federation], Link], tmp_path: Path) -> Link:
 def shard(tmp_path: Path) -> Shards:
     def make(rows: int = 6, *, width: int = 8, value: float = 0.5, labels: tuple[str, ...] = ("cat", "dog")) -> Path:
         path = tmp_path / f"{rows}-{width}-{value}-{len(labels)}.safetensors"
-        file = io.BytesIO()
-        column = Column("activation", "F32", (width,))
-        codes = (np.arange(rows) % len(labels)).astype(np.int32)
-        block = ({"activation": np.full((rows, width), value, np.float32)}, codes)
-        write_shard(file, columns=[column], rows=rows, labels=[Label("", n) for n in labels], blocks=[block])
-        path.write_bytes(file.getvalue())
-        return path
+        values = np.full((rows, width), value, np.float32)
+        return written(path, Column("activation", "F32", (width,)), values, [Label("", name) for name in labels])
 
     return make
 
@@ -158,7 +153,7 @@ def test_messages_are_relayed_in_order_and_may_be_posted_again(link: Link) -> No
 
 def test_a_place_is_filled_once_and_in_turn(link: Link) -> None:
     link.post("north", "labels/1", 0, b"one")
-    with pytest.raises(DataError, match="taken by 'north'"):
+    with pytest.raises(DataError, match="already there, from 'north'"):
         link.post("south", "labels/1", 0, b"mine")
     with pytest.raises(DataError, match="still empty"):
         link.post("south", "labels/1", 2, b"too early")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from shards import shard
 from splitwiper.config import Recipe
 from splitwiper.config.training import OPTIMIZERS, SCHEDULES
 from splitwiper.errors import DataError
@@ -18,7 +18,7 @@ from splitwiper.seeding import Stream, state_digest
 from splitwiper.training.cache import Cache
 from splitwiper.training.loop import Span, Training, state_of
 from splitwiper.training.stepping import State
-from splitwiper.wire import Column, Label, open_shard, write_shard
+from splitwiper.wire import Label
 
 LABELS = tuple(Label("", n) for n in range(3))
 EPOCHS = 4
@@ -26,11 +26,8 @@ EPOCHS = 4
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Cache:
-    draw, file = np.random.default_rng(0), io.BytesIO()
-    block = ({"z": draw.normal(size=(37, 6)).astype(np.float32)}, (np.arange(37) % 3).astype(np.int32))
-    write_shard(file, columns=[Column("z", "F32", (6,))], rows=37, labels=LABELS, blocks=[block])
-    (tmp_path / "shard").write_bytes(file.getvalue())
-    return Cache([open_shard(tmp_path / "shard")], LABELS, names=["z"])
+    values = np.random.default_rng(0).normal(size=(37, 6)).astype(np.float32)
+    return Cache([shard(tmp_path / "shard", values, LABELS)], LABELS, names=["z"])
 
 
 class Net(nn.Module):

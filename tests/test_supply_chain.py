@@ -15,8 +15,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 ROOT = Path(__file__).parent.parent
 REQUIREMENTS = ROOT / "requirements"
@@ -97,6 +95,9 @@ def test_the_user_is_made_with_options_that_exist(name: str) -> None:
 def test_the_bill_of_materials(tmp_path: Path) -> None:
     path = script("sbom")["main"](tmp_path)
     text = path.read_text(encoding="utf-8")
+    from cyclonedx.schema import SchemaVersion  # takes seconds
+    from cyclonedx.validation.json import JsonStrictValidator
+
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     document = json.loads(text)
     listed = {one["name"]: one["version"] for one in document["components"]}

@@ -1,6 +1,5 @@
 """Cache, heads and loop: the parts both sides train with."""
 
-import io
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from shards import shard
 from splitwiper import numerics
 from splitwiper.config import Recipe
 from splitwiper.errors import ConfigError, TrainingError
@@ -21,19 +21,9 @@ from splitwiper.training.cache import Cache
 from splitwiper.training.heads import head_for, rows_of
 from splitwiper.training.loop import Training, finish, state_of
 from splitwiper.training.parts import cosine, make_optimizer, one_cycle
-from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
+from splitwiper.wire import Label
 
 A, B, C = (Label("", name) for name in "abc")
-
-
-def shard(path: Path, values: np.ndarray, labels: tuple[Label, ...], codes: list[int]) -> Shard:
-    file = io.BytesIO()
-    column = Column("z", "F32", values.shape[1:])
-    write_shard(
-        file, columns=[column], rows=len(values), labels=labels, blocks=[({"z": values}, np.array(codes, np.int32))]
-    )
-    path.write_bytes(file.getvalue())
-    return open_shard(path)
 
 
 @pytest.fixture
@@ -201,13 +191,15 @@ def test_pausing_work_can_be_left_and_taken_up(cache: Cache) -> None:
     torch.manual_seed(0)
     nets = [Net(), Net()]
     nets[1].load_state_dict(nets[0].state_dict())
-    work = [Training(n, cache, Recipe(batch=3), epochs=3, stream=Stream(1, "t"), what="test").steps() for n in nets]
+    both = [Training(n, cache, Recipe(batch=3), epochs=3, stream=Stream(1, "t"), what="test") for n in nets]
+    work = [training.steps() for training in both]
     for _ in range(3):
         next(work[0])
         torch.rand(3)
         next(work[1])
-    losses = [finish(w) for w in work]
-    assert losses[0] == losses[1] and len(losses[0]) == 3
+    for steps in work:
+        finish(steps)
+    assert both[0].losses == both[1].losses and len(both[0].losses) == 3
     assert all(torch.equal(a, b) for a, b in zip(*(state_of(n).values() for n in nets), strict=True))
     assert not torch.are_deterministic_algorithms_enabled()
 

@@ -159,8 +159,8 @@ def no_download() -> None:
     """Hand the server half out to nobody."""
     service = running.Service
 
-    def closed(root: Any, half: Any, config: Any, gate: Any) -> Any:
-        return service(root, half, dataclasses.replace(config, hand_out=False), gate)
+    def closed(root: Any, half: Any, config: Any, authenticator: Any) -> Any:
+        return service(root, half, dataclasses.replace(config, hand_out=False), authenticator)
 
     running.Service = closed  # type: ignore[misc, assign]
 

@@ -18,7 +18,7 @@ from splitwiper.server import Server
 from splitwiper.server.training import TrainedServerHalf, TrainingInputs, first_state, train_epochs, weights_in
 from splitwiper.service import running
 from splitwiper.service.certificate import SigningKey
-from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.certificate.signed import ShardStatement
 from splitwiper.store import ServerStore, ShardRecord, outputs_of, tickets
 from splitwiper.training.loop import Span
 from splitwiper.wire import Shard, Statement, open_shard

@@ -98,7 +98,7 @@ def _pretraining(fed: Federation) -> Result:
     seconds = {}
     for how in ("together", "in turn"):
         start = time.perf_counter()
-        work: list[Pausing[Any]] = [pretrain.pretrain(c._recipe(), c.holdings.slices()) for c in clients]
+        work: list[Pausing[Any]] = [pretrain.pretrain(c._half_inputs(), c.holdings.slices()) for c in clients]
         if how == "in turn":
             for one in work:
                 finish(one)

@@ -24,7 +24,7 @@ from benchmarks.harness import Check, Result, in_child, peak_memory, status_byte
 from splitwiper.client.content import rewrite_slice, row_macs
 from splitwiper.client.embed import BATCH, Sending, embed
 from splitwiper.client.hiding import Hiding
-from splitwiper.client.pretrain import PretrainingInputs
+from splitwiper.client.pretrain import ClientHalfInputs
 from splitwiper.config import ClientConfig, Masking, Noise
 from splitwiper.data.rows import Rows
 from splitwiper.masking.modes import expand, mode_for
@@ -71,11 +71,11 @@ def run(*, quick: bool) -> Iterator[Result]:
     with tempfile.TemporaryDirectory(prefix="splitwiper-") as name:
         folder = Path(name)
         held = _held(folder, rows)
-        _embed(folder / "out", _recipe(*CASES[-1][1:]), held)  # imports, and first calls
+        _embed(folder / "out", _half_inputs(*CASES[-1][1:]), held)  # imports, and first calls
         for what, masking, noise in CASES:
-            recipe = _recipe(masking, noise)
+            half_inputs = _half_inputs(masking, noise)
             times = 3 if masking.mode == "duplicate" else 1
-            ours, least = _alternated(folder, recipe, held, times, noise, pairs)
+            ours, least = _alternated(folder, half_inputs, held, times, noise, pairs)
             ratio = statistics.median(a / b for a, b in zip(ours, least, strict=True))
             target = 2.0 if noise.is_on else 1.5
             against = "the secure bytes and writing" if noise.is_on else "writing the rows as they are"
@@ -106,15 +106,15 @@ def child(*, folder: str, gamma: int) -> dict[str, Any]:
     held = open_shard(next(Path(folder).glob("slice*")))
     start = status_bytes("RssAnon")
     with peak_memory() as peak:
-        _embed(Path(folder) / "out", _recipe(Masking(mode="duplicate", gamma=gamma), NONE), held)
+        _embed(Path(folder) / "out", _half_inputs(Masking(mode="duplicate", gamma=gamma), NONE), held)
     (Path(folder) / "out").unlink()
     return {"peak_bytes": peak[0] - start}
 
 
-def _embed(path: Path, recipe: PretrainingInputs, held: Shard) -> None:
+def _embed(path: Path, half_inputs: ClientHalfInputs, held: Shard) -> None:
     """Write the shard of some rows."""
     with files.atomic_file(path) as file:
-        embed(file, Sending(recipe, {}, [held]), columns=[COLUMN])
+        embed(file, Sending(half_inputs, {}, [held]), columns=[COLUMN])
 
 
 def _held(folder: Path, rows: int) -> Shard:
@@ -130,10 +130,10 @@ def _held(folder: Path, rows: int) -> Shard:
     return open_shard(folder / record.file)
 
 
-def _recipe(masking: Masking, noise: Noise) -> PretrainingInputs:
+def _half_inputs(masking: Masking, noise: Noise) -> ClientHalfInputs:
     group = GroupKey.of("a secret for benchmarks", federation="benchmark")
     hiding = Hiding(expand(LABELS, group, masking), mode_for(masking, group), masking)
-    return PretrainingInputs(
+    return ClientHalfInputs(
         name="north",
         seed=0,
         config=ClientConfig(masking=masking, noise=noise),
@@ -149,10 +149,10 @@ def _recipe(masking: Masking, noise: Noise) -> PretrainingInputs:
 
 
 def _alternated(
-    folder: Path, recipe: PretrainingInputs, held: Shard, times: int, noise: Noise, pairs: int
+    folder: Path, half_inputs: ClientHalfInputs, held: Shard, times: int, noise: Noise, pairs: int
 ) -> tuple[list[float], list[float]]:
     def ours() -> None:
-        _embed(folder / "out", recipe, held)
+        _embed(folder / "out", half_inputs, held)
 
     def least() -> None:
         _written(folder / "out", held, times, noise)

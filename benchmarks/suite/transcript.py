@@ -22,7 +22,7 @@ from benchmarks.real import folder
 from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, split
 from splitwiper.formats import size
 from splitwiper.server import Server
-from splitwiper.server.transcript import detection
+from splitwiper.server.transcript import check_end, check_first, detection, recompute_epoch
 from splitwiper.store import ServerStore
 from splitwiper_lab.models import vgg
 
@@ -60,14 +60,20 @@ def _result(path: Path, halves: Halves, config: ServerConfig, rows: Rows, pairs:
     for server in servers.values():
         _retrained(server)  # the page cache, the allocator and the libraries are warm after this
     server, epochs = servers[True], config.epochs
-    checks = [*server.check_ends()]
+    inputs, transcript = server.inputs(server.store.shards()), server.transcript()
+    model, last = server.store.model(), server.store.epoch_state(epochs)
+    if model is None:
+        raise RuntimeError("the server has no model after its training")
+    checks = [check_first(inputs, transcript), check_end(inputs, transcript, last, model.digest)]
     ratios: dict[str, list[float]] = {
         f"{what}{how}": [] for what in ("training_with", "recomputed_all") for how in _HOW
     }
     for number in range(pairs):
         seconds = {kept: _retrained(servers[kept]) for kept in (False, True)[:: -1 if number % 2 else 1]}
         start = _clocks()
-        checks += [server.recompute_epoch(epoch) for epoch in range(1, epochs + 1)]
+        for epoch in range(1, epochs + 1):
+            inputs = server.inputs(server.store.shards())  # every time, since an auditor may recompute a single epoch
+            checks.append(recompute_epoch(inputs, transcript, epoch, server.store.epoch_state(epoch - 1)))
         again = _since(start)
         for how, without, kept, recomputed in zip(_HOW, seconds[False], seconds[True], again, strict=True):
             ratios[f"training_with{how}"].append(kept / without)
@@ -75,8 +81,7 @@ def _result(path: Path, halves: Halves, config: ServerConfig, rows: Rows, pairs:
     middle = {f"median_{what}": median(values) for what, values in ratios.items()}
     cost, cost_cpu = ratios["training_with"], middle["median_training_with_cpu"]
     every, every_cpu = middle["median_recomputed_all"], middle["median_recomputed_all_cpu"]
-    model = server.store.model()
-    weights = (server.store.root / "models" / model.file).stat().st_size if model else 0
+    weights = (server.store.root / "models" / model.file).stat().st_size
     states = [file.stat().st_size for file in (server.store.root / "epochs").iterdir()]
     exact = all(check.exact for check in checks)
     few = max(1, epochs // 5)

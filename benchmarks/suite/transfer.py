@@ -119,9 +119,9 @@ def _sent(codec: str, quick: bool) -> Result:
 
 def _sizes(client: Client, codec: str) -> tuple[int, int]:
     """A client's shard under a codec: its size, and what travels of it."""
-    recipe = client._recipe()
-    recipe = dataclasses.replace(recipe, config=dataclasses.replace(recipe.config, codec=codec))
-    sending = Sending(recipe, client.sent().state, list(client.holdings.slices().values()))
+    half_inputs = client._half_inputs()
+    half_inputs = dataclasses.replace(half_inputs, config=dataclasses.replace(half_inputs.config, codec=codec))
+    sending = Sending(half_inputs, client.sent().state, list(client.holdings.slices().values()))
     fit(sending, columns=client._columns)
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as target:
         path = Path(place) / "shard"

@@ -158,7 +158,7 @@ def test_a_network_of_ones_own() -> None:
 
 
 def read(path: Path, **options: Any) -> Settings:
-    return read_settings(path, **{"seed": None, "data": None, "told": lambda *_: None} | options)
+    return read_settings(path, **{"seed": None, "data": None, "progress": lambda *_: None} | options)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/*.toml")), ids=lambda p: f"{p.parent.name}/{p.stem}")

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import permutations
 from typing import TypeVar
 
 import torch
@@ -207,7 +208,7 @@ class _Outcomes:
         equal = [earlier for other, earlier in self._results if other == result]
         # A disturbance that comes twice at the same step gives the same wrong result twice. So at least one of the
         # equal trials must have seen no switch move, or another one than the others saw.
-        confirmed = any(one.confirms(other) for one in equal for other in equal if one is not other)
+        confirmed = any(one.confirms(other) for one, other in permutations(equal, 2))
         # It must prevail, too: each different result is evidence that disturbances are frequent, and asks for one more.
         enough = _SURE if trial.beside_others and _watch.suspects else 2
         different = len(self._results) - len(equal)
@@ -219,39 +220,32 @@ class _Outcomes:
             repeats = 1
             for earlier, then in self._faults:
                 repeats += same_fault(problem, earlier) and trial.failed_as(then)
+            # a thread beside it may be the cause, and so ask for one repetition; what erases something asks for more
+            enough = 2 if self._blames else 1
+            if trial.beside_others:
+                enough = _SURE if self._blames else 2
             # one good result is proof that the computation can succeed, so nothing may be blamed for failing
-            if not self._results and repeats >= self._enough(trial):
+            if not self._results and repeats >= enough:
                 return True
             self._faults.append((let_go(problem), trial))
         return False
 
-    def _enough(self, trial: Trial) -> int:
-        if trial.beside_others:
-            return _SURE if self._blames else 2
-        return 2 if self._blames else 1
-
 
 def reproduced(compute: Callable[[], _T], expected: _T, what: str) -> _T:
-    """Compute something again, to compare it; if it differs while other threads run, until two results agree.
-
-    Raises:
-        BusyError: no two results agree.
-    """
-    company, found = Company(), list[_T]()
+    """Compute something again, to compare it; if it differs while other threads run, until two results agree."""
+    company, results = Company(), list[_T]()
     for _ in range(3):
-        found.append(compute())
-        if found[-1] == expected or not company.look() or found[-1] in found[:-1]:
-            return found[-1]
+        result = compute()
+        if result == expected or not company.look() or result in results:
+            return result
+        results.append(result)
     raise disturbed(what)
 
 
 def same_fault(one: BaseException, other: BaseException) -> bool:
     """Return whether two errors have the same message, except for addresses in memory."""
-    return _words(one) == _words(other)
-
-
-def _words(problem: BaseException) -> tuple[object, ...]:
-    return type(problem), re.sub(r"0x[0-9a-fA-F]+", "0x", str(problem))
+    address = re.compile(r"0x[0-9a-fA-F]+")
+    return type(one) is type(other) and address.sub("0x", str(one)) == address.sub("0x", str(other))
 
 
 def once(problem: Exception, what: str) -> BaseException:
@@ -264,9 +258,10 @@ def by_handler(problem: BaseException) -> BaseException | None:
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
     link: BaseException | None = problem
     seen: list[BaseException] = []
-    while link is not None and link not in seen:
-        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(link.__traceback__)):
-            return link
+    while link is not None and link not in seen:  # a chain of causes may be a circle
+        for frame, _ in traceback.walk_tb(link.__traceback__):
+            if frame.f_code in handlers:
+                return link
         seen.append(link)
         link = link.__cause__ or link.__context__
     return None

@@ -174,16 +174,7 @@ def nearest(word: str, known: Iterable[str], *, most: int = 2) -> str:
 
 
 def check_keys(given: Iterable[str], known: Sequence[str], *, where: str = "") -> None:
-    """Refuse keys of a table that have no meaning.
-
-    Args:
-        given: the keys.
-        known: the keys that have one.
-        where: the table's name and a dot, for messages.
-
-    Raises:
-        ConfigError: a key is unknown; the message suggests the nearest known one.
-    """
+    """Refuse unknown keys of a table, and suggest the nearest known one; ``where`` is the table's name and a dot."""
     for key in given:
         if key not in known:
             hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
@@ -192,6 +183,7 @@ def check_keys(given: Iterable[str], known: Sequence[str], *, where: str = "") -
 
 def let_go(problem: _Error) -> _Error:
     """Strip from an error everything its frames hold (open files, rows, weights), so that it can be raised later."""
+    # a traceback keeps the frames of all functions that the error passed, and with them their variables
     link: BaseException | None = problem
     while link is not None:
         traceback.clear_frames(link.__traceback__)

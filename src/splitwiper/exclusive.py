@@ -142,8 +142,7 @@ def _forked() -> None:
         _turn = _Turn()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_forked)
 
 
 @contextmanager
@@ -246,7 +245,7 @@ def _is_quiet_frame(frame: FrameType) -> bool:
 def _named(path: str) -> object:
     """Return the object named by ``MODULE:NAME`` if the module is loaded, else None."""
     module, _, name = path.partition(":")
-    found: object = sys.modules.get(module)
+    value: object = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value

@@ -8,11 +8,13 @@
 ``splitwiper.losses``     a `splitwiper.training.parts.Loss`
 ``splitwiper.optimizers`` a subclass of `torch.optim.Optimizer`
 ``splitwiper.schedules``  a `splitwiper.training.parts.Schedule`
+``splitwiper.blobs``      a `splitwiper.store.blobs.BlobStore`
 ========================  =========================================================================================
 
-The last five are *parts*: they take part in a computation that must be repeatable bit for bit. Settings name a part by
-its entry point's name, or as ``package.module:name``, which needs no packaging. Part of what exactness is relative to
-is therefore an `Origin`: the import path, the distribution's version, the keyword settings and a digest of the code.
+The last six are *parts*. Settings name a part by its entry point's name, or as ``package.module:name``, which needs no
+packaging. All but blob stores take part in a computation that must be repeatable bit for bit. Part of what exactness is
+relative to is therefore an `Origin`: the import path, the distribution's version, the keyword settings and a digest of
+the code.
 
 A part is imported and called, so its name must come from whoever runs the program: from their settings or their own
 store, and never from a file or an answer that another party sent.
@@ -31,6 +33,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from splitwiper.errors import ConfigError, nearest
+from splitwiper.formats import canonical_json
 
 COMMANDS = "splitwiper.commands"
 TABLES = "splitwiper.tables"
@@ -67,16 +70,11 @@ class Origin:
     digest: str
 
     def __str__(self) -> str:
-        settings = json.dumps(self.settings, sort_keys=True, separators=(",", ":"))
-        return f"{self.path} {settings} {self.digest} {self.version}".rstrip()
+        return f"{self.path} {canonical_json(self.settings)} {self.digest} {self.version}".rstrip()
 
 
 def path_of(group: str, name: str) -> str:
-    """Return the import path that a name stands for: an entry point's, or the name itself if it is one.
-
-    Raises:
-        ConfigError: no installed package has an entry point of this name.
-    """
+    """Return the import path that a name stands for: an entry point's, or the name itself if it is one."""
     if ":" in name:
         return name
     known = extensions(group)
@@ -89,21 +87,17 @@ def path_of(group: str, name: str) -> str:
 
 
 def load(path: str) -> Any:
-    """Import what a path names.
-
-    Raises:
-        ConfigError: it cannot be imported, or is neither a class nor a function.
-    """
+    """Import the class or function that a path names."""
     module, _, name = path.partition(":")
     try:
-        found = pkgutil.resolve_name(f"{importlib.import_module(module).__name__}:{name}")
+        part = pkgutil.resolve_name(f"{importlib.import_module(module).__name__}:{name}")
     except (ImportError, AttributeError, ValueError) as problem:
         raise ConfigError(
             f"{path!r} cannot be imported ({problem}). Install its package, or put the file's folder on PYTHONPATH."
         ) from problem
-    if not callable(found):
+    if not callable(part):
         raise ConfigError(f"{path!r} is neither a class nor a function; name one.")
-    return found
+    return part
 
 
 def origin(path: str, settings: Mapping[str, Any]) -> Origin:
@@ -112,46 +106,55 @@ def origin(path: str, settings: Mapping[str, Any]) -> Origin:
     from splitwiper.splitting.code import library_of
     from splitwiper.splitting.identity import code_identity
 
-    found = load(path)
-    return Origin(path, dict(settings), library_of(found.__module__ or ""), code_identity(found))
+    part = load(path)
+    return Origin(path, dict(settings), library_of(part.__module__ or ""), code_identity(part))
 
 
 def make(path: str, settings: Mapping[str, Any], **given: Any) -> Any:
     """Return a part: an object of the class, or the function with its settings filled in.
 
-    Args:
-        path: its import path.
-        settings: its settings, by keyword.
-        given: further keywords, which no message repeats.
-
-    Raises:
-        ConfigError: it does not take these settings.
+    ``given`` are further keywords, which no message repeats.
     """
-    found = load(path)
+    part = load(path)
     try:
-        if isinstance(found, type):
-            return found(**given, **settings)
-        inspect.signature(found).bind_partial(**given, **settings)  # `partial` itself would only fail when called
-        return partial(found, **given, **settings)
+        if isinstance(part, type):
+            return part(**given, **settings)
+        inspect.signature(part).bind_partial(**given, **settings)  # `partial` itself would only fail when called
+        return partial(part, **given, **settings)
     except (TypeError, ValueError) as problem:
         raise ConfigError(f"{path!r} does not take the settings {dict(settings)}: {problem}.") from problem
 
 
-def recall(told: str) -> Any:
+def check_settings_of(path: str, settings: Mapping[str, Any], *given: str) -> None:
+    """Refuse a part that cannot be called with its settings, without calling it.
+
+    ``given`` are the names of further keywords that it is called with.
+
+    Raises:
+        ConfigError: it cannot be imported, or does not take these settings.
+    """
+    try:
+        inspect.signature(load(path)).bind(**dict.fromkeys(given), **settings)
+    except (TypeError, ValueError) as problem:
+        raise ConfigError(f"{path!r} does not take the settings {dict(settings)}: {problem}.") from problem
+
+
+def recall(recorded: str) -> Any:
     """Return the part that the text of an origin describes; the text must come from this party's own records.
 
     Raises:
         ConfigError: it cannot be imported, or computes something else than what was recorded.
     """
-    path, _, rest = told.partition(" ")
+    path, _, rest = recorded.partition(" ")
+    # the settings are JSON, which may contain spaces; `raw_decode` ends where they do
     try:
         settings, _ = json.JSONDecoder().raw_decode(rest)
     except ValueError as problem:
-        raise ConfigError(f"{told!r} is not a record of a part from outside.") from problem
+        raise ConfigError(f"{recorded!r} is not a record of a part from outside.") from problem
     now = str(origin(path, settings))
-    if now != told:
+    if now != recorded:
         raise ConfigError(
             f"{path} is not what this was made with: its code, its version or what it refers to has changed.\n"
-            f"  then: {told}\n  now:  {now}\nInstall the version it was made with."
+            f"  then: {recorded}\n  now:  {now}\nInstall the version it was made with."
         )
     return make(path, settings)

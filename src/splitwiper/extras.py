@@ -22,14 +22,8 @@ def is_installed(package: str) -> bool:
 def check_installed(package: str, use: str, *, extra: str = "", otherwise: str = "") -> None:
     """Refuse a use that needs a package which is not installed.
 
-    Args:
-        package: the package.
-        use: what it is needed for, to begin "… needs the package".
-        extra: the extra to install, if not that in `EXTRAS`.
-        otherwise: what to do without it.
-
-    Raises:
-        ConfigError: it is not installed.
+    The message is "USE needs the package PACKAGE: pip install …, or OTHERWISE."; ``extra`` is the extra to install, if
+    not that in `EXTRAS`.
     """
     if not is_installed(package):
         how = f"pip install 'splitwiper[{extra or EXTRAS[package]}]'"

@@ -1,10 +1,12 @@
-"""Numbers and dates for people. A no-break space separates a number from its unit."""
+"""Values as text: numbers and dates for people, with a no-break space before a unit; and canonical JSON for hashes."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 NONE = "–"
 """Shown for values that were not measured."""
@@ -106,10 +108,10 @@ def listed(names: Sequence[str], *, most: int = 4) -> str:
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], most=2)
     ('‘a’, ‘b’ and ‘c’', '‘a’, ‘b’ and 2 more')
     """
-    shown = [f"‘{name}’" for name in names[:most]]
+    phrases = [f"‘{name}’" for name in names[:most]]
     if len(names) > most:
-        shown.append(f"{len(names) - most} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
+        phrases.append(f"{len(names) - most} more")
+    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}" if phrases else ""
 
 
 def moment(iso: str) -> str:
@@ -128,3 +130,12 @@ def moment(iso: str) -> str:
     offset = when.utcoffset()
     zone = "" if offset is None else " UTC" if offset == timedelta(0) else f" UTC{when:%z}"
     return f"{text}, {when:%H:%M}{zone}"
+
+
+def canonical_json(value: Any, *, allow_nan: bool = True) -> str:
+    r"""Return plain values as JSON that is the same for equal values: keys sorted, no spaces, ASCII.
+
+    >>> canonical_json({"b": 1, "a": "ü"})
+    '{"a":"\\u00fc","b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=allow_nan)

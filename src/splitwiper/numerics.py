@@ -6,7 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Container, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
@@ -33,11 +33,7 @@ _asked: ContextVar[int] = ContextVar("asked", default=0)
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device that a configuration names.
-
-    Raises:
-        ConfigError: the device is unknown or absent.
-    """
+    """Return the device that a configuration names, or raise `ConfigError` if it is unknown or absent."""
     try:
         device = torch.device(name)
     except RuntimeError as problem:
@@ -45,11 +41,11 @@ def pick_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device {name!r} is not supported; use 'cpu' or 'cuda'.")
     if device.type == "cuda":
-        seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (device.index or 0) >= seen:
-            found = f"{seen} of them" if seen else "no GPU"
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= count:
+            seen = f"{count} of them" if count else "no GPU"
             raise ConfigError(
-                f"device {name!r} was asked for, but torch sees {found}; continue where there is one, or start a new "
+                f"device {name!r} was asked for, but torch sees {seen}; continue where there is one, or start a new "
                 "run with device = 'cpu'."
             )
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the fingerprint is taken
@@ -65,11 +61,7 @@ def device_at_hand(name: str) -> torch.device:
 
 
 def prepare(*numerics: str) -> None:
-    """Prepare what the settings require, before torch computes anything.
-
-    Raises:
-        ConfigError: one of them is 'portable', which is not available here or no longer.
-    """
+    """Prepare what the settings require, before torch computes anything; 'portable' may not be available here."""
     if "portable" in numerics:
         portable.ensure()
 
@@ -81,25 +73,18 @@ def reproducible(device: torch.device, threads: int, numerics: str = "native") -
     These are the number of threads (see `thread_count`) and the switches in `splitwiper.switches`. What cannot be
     pinned is in the fingerprint. With 'portable' numerics the libraries are pinned, too. One thread of a process at a
     time can be in here (see `splitwiper.exclusive`).
-
-    Raises:
-        ConfigError: as in `prepare`.
     """
     prepare(numerics)  # first: the code below computes, and torch's libraries read their switches only once
     if device.type == "cuda":
         torch.cuda.init()  # so that isolated_rng saves and restores the GPU's generator too
     with (
-        switches.pinned(device),
-        portable.pinned() if numerics == "portable" else nullcontext(),
+        switches.pinned(device, portable=numerics == "portable"),
         # a thread's first use of torch starts with the number of threads set last, by any thread
         borrowed(torch.get_num_threads, torch.set_num_threads),
+        asking_for(threads or _asked.get()),
     ):
-        token = _asked.set(threads or _asked.get())
-        try:
-            torch.set_num_threads(thread_count(threads, numerics))
-            yield
-        finally:
-            _asked.reset(token)
+        torch.set_num_threads(thread_count(threads, numerics))
+        yield
 
 
 @contextmanager
@@ -108,12 +93,8 @@ def isolated_call() -> Iterator[None]:
 
     The number of threads stays the same throughout, even if a callback changes it.
     """
-    token = _asked.set(thread_count(0))
-    try:
-        with switches.set_aside():
-            yield
-    finally:
-        _asked.reset(token)
+    with asking_for(thread_count(0)), switches.set_aside():
+        yield
 
 
 @contextmanager
@@ -126,7 +107,7 @@ def asking_for(threads: int) -> Iterator[None]:
         _asked.reset(token)
 
 
-def undisturbed(device: torch.device, numerics: str = "native") -> bool:
+def still_as_pinned(device: torch.device, numerics: str = "native") -> bool:
     """Return whether everything is still as `reproducible` pinned it: threads that take no turns may change it."""
     return switches.still_pinned(device, portable=numerics == "portable")
 
@@ -158,9 +139,6 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
     """Return everything besides the data and the context that a result's bits depend on.
 
     Portable numerics name their profile in place of the processor, its instruction set and the switches it sets.
-
-    Raises:
-        ConfigError: as in `prepare`.
     """
     if numerics == "portable":
         portable.ensure()
@@ -205,6 +183,7 @@ def _flushed(threads: int) -> bool:
         return False
     with borrowed(torch.get_num_threads, torch.set_num_threads), switches.set_aside():
         torch.set_num_threads(threads)
+        # the bits of the integer 1 are the smallest denormal number; there are enough of them for every thread
         smallest = torch.ones(threads * _SHARE, dtype=torch.int32).view(torch.float32)
         return not bool((smallest * 1.0).view(torch.int32).all())
 
@@ -218,18 +197,21 @@ def _added() -> dict[str, str]:
                 continue
             for hook in filter(callable, kept.values()):
                 hooks.add(f"{hook.__module__}.{getattr(hook, '__qualname__', type(hook).__qualname__)}")
-    changed = {"hooks": sorted(hooks), "patches": patches()}
-    return {what: " ".join(names) for what, names in changed.items() if names}
+    added: dict[str, str] = {}
+    for kind, names in (("hooks", sorted(hooks)), ("patches", patches())):
+        if names:  # left out if empty, as in fingerprints of older versions
+            added[kind] = " ".join(names)
+    return added
 
 
 def _environment(without: Container[str] = ()) -> str:
     """Return the variables in use by which a user changes how torch's libraries compute."""
     unused = "OPENBLAS_CORETYPE" if torch.backends.mkl.is_available() else ""  # torch's BLAS is MKL then
-    found = []
+    used = []
     for name, value in sorted(os.environ.items()):
         if _SWITCHES.fullmatch(name) and name != unused and name not in without:
-            found.append(f"{name}={value}")
-    return " ".join(found)
+            used.append(f"{name}={value}")
+    return " ".join(used)
 
 
 def _gpu_switches() -> str:
@@ -253,5 +235,5 @@ def _cpu_model() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return platform.processor()
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else platform.processor()

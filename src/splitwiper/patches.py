@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 import sys
 import sysconfig
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -23,6 +24,9 @@ _KERNELS = ("/CPU", "/Autograd", "/AutogradCPU")
 """Suffixes of kernels' names that torch itself never registers from Python."""
 _own: dict[int, Any] = {}
 """Members found to be torch's own, by id; holding them keeps ids from being reused."""
+_unpatched: dict[ModuleType | type, list[Any]] = {}
+"""All members of modules and classes when nothing in them was replaced, to compare with at C speed: every training asks
+for the patches, and there are thousands of members."""
 
 
 def patches() -> list[str]:
@@ -32,17 +36,29 @@ def patches() -> list[str]:
         Not seen: one of torch's functions in place of another, a function whose ``__code__`` was replaced, compiled
         code, and kernels for GPUs.
     """
-    found = set()
+    found = _added_kernels(frozenset(getattr(torch.library, "_impls", ())))
     for space in _spaces():
-        for name, value in list(vars(space).items()):
+        values, before = list(vars(space).values()), _unpatched.get(space, [])
+        if len(values) == len(before) and all(map(operator.is_, values, before)):
+            continue
+        members, replaced = list(vars(space).items()), set()
+        for name, value in members:
             if id(value) in _own:
                 continue
             if _is_own(value) or not _is_known(space, name):
                 _own[id(value)] = value
             else:
-                found.add(f"{space.__name__}.{name}")
-    kernels = getattr(torch.library, "_impls", ())
-    return sorted(found | {name for name in kernels if name.startswith("aten/") and name.endswith(_KERNELS)})
+                replaced.add(f"{space.__name__}.{name}")
+        if not replaced:  # of the members just looked at: another thread may have changed them since `values`
+            _unpatched[space] = [value for _, value in members]
+        found |= replaced
+    return sorted(found)
+
+
+@lru_cache(1)
+def _added_kernels(registered: frozenset[str]) -> frozenset[str]:
+    """Return those of the kernels registered from Python that replace torch's own."""
+    return frozenset(name for name in registered if name.startswith("aten/") and name.endswith(_KERNELS))
 
 
 @cache
@@ -90,6 +106,7 @@ def _functions(value: Any) -> Iterator[FunctionType]:
 
 def _is_of_torch(file: str) -> bool:
     """Return whether code comes from torch's files, or from those whose decorators torch uses."""
+    # a decorated function of torch has the code of its wrapper, which may be in another library's file
     if file.startswith(_TORCH) or file == getattr(sys.modules.get("typing_extensions"), "__file__", None):
         return True
     return file.startswith(_STANDARD) and "-packages/" not in file

@@ -29,10 +29,7 @@ import platform
 import runpy
 import struct
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from splitwiper.errors import ConfigError
 
@@ -90,9 +87,8 @@ def _branch_of_mkl() -> int | None:
     """
     import torch
 
-    name = {"win32": "torch_cpu.dll"}.get(sys.platform, "libtorch_cpu.so")
     try:
-        ask = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name)).mkl_serv_cbwr_get
+        ask = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).mkl_serv_cbwr_get
     except (OSError, AttributeError):
         try:
             started = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -116,32 +112,6 @@ def _too_late(before: dict[str, str | None]) -> str:
     )
 
 
-@contextmanager
-def pinned() -> Iterator[None]:
-    """Compute under the profile; settings that can be changed at any time are restored afterwards.
-
-    Raises:
-        ConfigError: as in `ensure`.
-    """
-    ensure()
-    import torch
-
-    attention = torch.backends.cuda  # its switches hold for the CPU, too
-    flash, plain = attention.flash_sdp_enabled(), attention.math_sdp_enabled()
-    onednn: Any = torch.backends.mkldnn  # mypy takes its properties for constants
-    was_on = onednn.enabled
-    with torch.backends.nnpack.flags(enabled=False):
-        try:
-            onednn.enabled = False
-            attention.enable_flash_sdp(False)
-            attention.enable_math_sdp(True)
-            yield
-        finally:
-            attention.enable_flash_sdp(flash)
-            attention.enable_math_sdp(plain)
-            onednn.enabled = was_on
-
-
 @functools.cache
 def libm() -> str:
     """Digest of what the C library makes of some thousand cosines, powers, logarithms and exponentials.
@@ -150,8 +120,10 @@ def libm() -> str:
     results are the same, machines are comparable, whatever versions they have.
     """
     values = [math.cos(math.pi * step / 5000) for step in range(5000)]
-    values += [beta**step for beta in (0.9, 0.95, 0.99, 0.999) for step in range(1, 2000)]
-    values += [f(step / 97) for f in (math.log, math.exp, math.sin, math.tanh) for step in range(1, 2000)]
+    for beta in (0.9, 0.95, 0.99, 0.999):
+        values += [beta**step for step in range(1, 2000)]
+    for function in (math.log, math.exp, math.sin, math.tanh):
+        values += [function(step / 97) for step in range(1, 2000)]
     return hashlib.sha256(struct.pack(f"<{len(values)}d", *values)).hexdigest()[:16]
 
 

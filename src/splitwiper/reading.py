@@ -18,7 +18,7 @@ from typing import IO
 
 from splitwiper.errors import CorruptError, SplitWiperError, StoreError
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK  # so that opening a pipe does not wait for its other end
 _REPLACED = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP, errno.ENXIO}
 """Errors that mean that something else is in place of a file or a folder."""
 
@@ -31,20 +31,14 @@ def explained(path: Path, problem: OSError) -> StoreError:
             "replaced by something else. Move that away, or restore a backup, and run the same command again."
         )
     return StoreError(
-        f"{path} cannot be read or written ({problem}): see to the disk and the permissions, and run the same command "
-        "again."
+        f"{path} cannot be read or written ({problem}): check the disk (free space, quotas, permissions), and run "
+        "the same command again."
     )
 
 
 @contextmanager
 def explaining(path: Path) -> Iterator[None]:
-    """Turn the operating system's errors about a file or folder into errors that say what to do.
-
-    Raises:
-        FileNotFoundError: it is missing.
-        CorruptError: something else is in its place.
-        StoreError: it cannot be read or written.
-    """
+    """Turn the operating system's errors about a file or folder, except a missing one, into `StoreError`s of ours."""
     try:
         yield
     except (FileNotFoundError, SplitWiperError):
@@ -54,17 +48,12 @@ def explaining(path: Path) -> Iterator[None]:
 
 
 def check_regular(path: Path) -> os.stat_result:
-    """Check that a path leads to a regular file, and return its status.
-
-    Raises:
-        FileNotFoundError: it is missing.
-        CorruptError: it is something else.
-    """
+    """Check that a path leads to a regular file, and return its status."""
     with explaining(path):
-        found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise _not_regular(path)
-    return found
+    return status
 
 
 def _not_regular(path: Path) -> CorruptError:
@@ -73,16 +62,9 @@ def _not_regular(path: Path) -> CorruptError:
 
 @contextmanager
 def opened(path: Path, *, links: bool = True) -> Iterator[IO[bytes]]:
-    """Open a regular file for reading.
+    """Open a regular file for reading, and refuse a folder, a pipe or the like.
 
-    Args:
-        path: the file.
-        links: follow a link. Forbid it for files that are erased one day: the bytes would stay in the link's target.
-
-    Raises:
-        FileNotFoundError: it is missing.
-        CorruptError: it is a folder, a pipe or the like, or a link although these are forbidden.
-        StoreError: it cannot be read.
+    Forbid ``links`` for files that are erased one day: the bytes would stay in the link's target.
     """
     with explaining(path):
         if not links and path.is_symlink():
@@ -90,7 +72,8 @@ def opened(path: Path, *, links: bool = True) -> Iterator[IO[bytes]]:
                 f"{path} is a link: erasing it would leave the bytes where it leads to. Put the file itself in its "
                 "place."
             )
-        descriptor = os.open(path, _FLAGS | (0 if links else getattr(os, "O_NOFOLLOW", 0)))
+        # O_NOFOLLOW and fstat look at the file that is opened, whatever replaced it since it was looked at by name
+        descriptor = os.open(path, _FLAGS | (0 if links else os.O_NOFOLLOW))
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise _not_regular(path)
@@ -111,7 +94,7 @@ def _memory() -> int:
     """Return the bytes of this machine's memory; if unknown, more than any file has."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
+    except (ValueError, OSError):
         return sys.maxsize
 
 

@@ -101,6 +101,7 @@ def isolated_rng(stream: Stream) -> Iterator[None]:
 
     def write(state: GlobalState) -> None:
         set_cpu_generators(state[0])
+        # devices are listed once, at the start: one that is first used inside has nothing to be restored
         for device, kept in zip(devices, state[1], strict=True):
             torch.cuda.set_rng_state(kept, device)
 
@@ -125,10 +126,10 @@ def set_cpu_generators(state: Generators) -> None:
     torch.set_rng_state(state[2])
 
 
-def same_generators(one: Generators, other: Generators) -> bool:
+def same_generators(mine: Generators, others: Generators) -> bool:
     """Return whether two sets of generators have the same states."""
-    arrays = all(np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True))
-    return one[0] == other[0] and arrays and bool((one[2].numpy() == other[2].numpy()).all())
+    arrays = all(np.array_equal(a, b) for a, b in zip(mine[1], others[1], strict=True))
+    return mine[0] == others[0] and arrays and bool((mine[2].numpy() == others[2].numpy()).all())
 
 
 def state_digest(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
@@ -136,6 +137,7 @@ def state_digest(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None
     out = hashlib.sha256()
     for key, value in sorted((metadata or {}).items()):
         out.update(encode(["metadata", key, value]))
+    # dtype and shape are digested too: the same bytes as other numbers are another state
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
         out.update(encode([name, str(tensor.dtype), *tensor.shape]))

@@ -65,19 +65,21 @@ def _anomaly() -> tuple[bool, bool]:
     return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
 
 
-def _on_cpu() -> list[Switch]:
+def _on_cpu(*, portable: bool) -> list[Switch]:
     """Return switches of the CPU's kernels; a GPU has others, which are in its fingerprint."""
+    # oneDNN, NNPACK and fast attention choose kernels by the processor: portable numerics do without
+    native = not portable
     attention = torch.backends.cuda  # these switches hold for the CPU, too
-    found = [
-        Switch(attention.flash_sdp_enabled, attention.enable_flash_sdp, True),
+    switches = [
+        Switch(attention.flash_sdp_enabled, attention.enable_flash_sdp, native),
         Switch(attention.math_sdp_enabled, attention.enable_math_sdp, True),
-        Switch(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, True),
+        Switch(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, native),
         Switch(torch._C._get_mkldnn_deterministic, torch._C._set_mkldnn_deterministic, False),
-        Switch(torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled, True),
+        Switch(torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled, native),
     ]
     if not hasattr(torch._C, "_get_fp32_precision_getter"):  # before torch 2.9
-        return [*found, Switch(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")]
-    return [*found, *(_precision(work) for work in ("matmul", "conv", "rnn"))]
+        return [*switches, Switch(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")]
+    return [*switches, *(_precision(work) for work in ("matmul", "conv", "rnn"))]
 
 
 def _precision(work: str) -> Switch:
@@ -94,25 +96,20 @@ def _precision(work: str) -> Switch:
     return Switch(lambda: torch._C._get_fp32_precision_getter("mkldnn", work), write, "ieee")
 
 
-def _switches(device: torch.device) -> list[Switch]:
-    return _everywhere() + (_on_cpu() if device.type == "cpu" else [])
+def _switches(device: torch.device, *, portable: bool) -> list[Switch]:
+    return _everywhere() + (_on_cpu(portable=portable) if device.type == "cpu" else [])
 
 
 def still_pinned(device: torch.device, *, portable: bool = False) -> bool:
-    """Return whether the process's switches are where `pinned` put them; another thread may have changed them.
-
-    Args:
-        device: the device given to `pinned`.
-        portable: whether portable numerics set the switches of the CPU's kernels instead.
-    """
-    switches = _everywhere() if portable else _switches(device)
+    """Return whether the process's switches are where `pinned` put them; another thread may have changed them."""
+    switches = _switches(device, portable=portable)
     return not parametrize._cache_enabled and all(switch.read() == switch.pinned for switch in switches)
 
 
 @contextmanager
-def pinned(device: torch.device) -> Iterator[None]:
-    """Set all switches as training needs them, and restore them afterwards."""
-    switches = _switches(device)
+def pinned(device: torch.device, *, portable: bool = False) -> Iterator[None]:
+    """Set all switches as training needs them, with native or portable numerics, and restore them afterwards."""
+    switches = _switches(device, portable=portable)
 
     def read() -> list[Any]:
         return [switch.read() for switch in switches]

@@ -11,7 +11,7 @@ import pytest
 
 from splitwiper.errors import IdentityError
 from splitwiper.service.identity import Tokens, Trust, client_context, server_context
-from splitwiper.service.identity.keys import PASSPHRASE
+from splitwiper.service.identity.certificate_builder import PASSPHRASE
 
 COMMANDS = ("init", "client", "operator", "server", "revoke", "rotate", "token", "list")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import splitwiper
+import warm
 from splitwiper import Federation, errors
 from splitwiper.cli import app
 from splitwiper.cli.exit_codes import TABLE, exit_code
@@ -143,15 +145,19 @@ def test_7_a_file_where_a_folder_should_be(call, place: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["data", "list"], ["status", "RUN", "--json"]])
 def test_7_output_that_cannot_be_written(ward: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    program = [sys.executable, "-c", "from splitwiper.cli import main; main()"]
     given = [str(ward) if word == "RUN" else word for word in words]
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what is left in the buffer must not trouble the exit
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        done = subprocess.run([*program, *given], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        if words == ["--help"]:  # with the exit of a whole interpreter
+            program = [sys.executable, "-c", "from splitwiper.cli import main; main()", *given]
+            process = subprocess.Popen(program, stdout=full, stderr=subprocess.PIPE, text=True)
+        else:
+            process = warm.start(["splitwiper", *given], cwd=ward, stdout=full, stderr=subprocess.PIPE)
+        _, told = process.communicate(timeout=200)
     said = "the output could not be written: no space left on device. Make room, or send it elsewhere."
-    assert done.stderr.count("\n") == 1
-    assert said == (json.loads(done.stderr)["error"]["message"] if "--json" in words else done.stderr[7:-1])
-    assert done.returncode == 7
+    assert told.count("\n") == 1
+    assert said == (json.loads(told)["error"]["message"] if "--json" in words else told[7:-1])
+    assert process.returncode == 7
 
 
 def test_8_busy(call, ward: Path) -> None:
@@ -194,14 +200,14 @@ def test_130_a_real_interrupt_and_the_same_command_again(call_json, place: Path,
     # a shell's background job has interrupts switched off, and its children with it
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     program += "from splitwiper.cli import main; main()"
-    words = [sys.executable, "-c", program, "learn", str(config), "--run", str(run)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        shards = run / "server" / "shards"
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not (shards.is_dir() and len(list(shards.iterdir())) == 2):
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+    words = ["-c", program, "learn", config, "--run", run]
+    process = warm.start(words, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    shards = run / "server" / "shards"
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and not (shards.is_dir() and len(list(shards.iterdir())) == 2):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=200)
     assert process.returncode == 130, said
     assert said == (
         "interrupted: Nothing acknowledged is lost: run the same command again, and it continues from there.\n"
@@ -261,7 +267,7 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path) -> None:
         "import sys; sys.modules['fastapi'] = None; sys.argv = ['splitwiper', 'serve', 's.toml', '--store', 'store']; "
         "from splitwiper.cli import main; main()"
     )
-    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    ended = warm.run(["-c", program], cwd=tmp_path, env=os.environ)
     said = " ".join(ended.stderr.split())
     assert ended.returncode == 2 and "Traceback" not in said
     assert "needs the package fastapi" in said and "pip install 'splitwiper[service]'" in said

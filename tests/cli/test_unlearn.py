@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from splitwiper import Federation
-from splitwiper.cli import unlearn as module
+from splitwiper.cli import options
+from splitwiper.cli.unlearn import resolve
 from splitwiper.errors import RequestError
 
 
@@ -24,10 +25,10 @@ def test_a_class_of_integers_is_named_by_its_text(call_json, ward: Path, tmp_pat
 
 
 def test_text_that_could_be_two_labels_is_an_error() -> None:
-    assert module.resolve(["3", "x"], {3, "x"}, "north") == [3, "x"]
-    assert module.resolve(["gone"], {3}, "north") == ["gone"]
+    assert resolve(["3", "x"], {3, "x"}, "north") == [3, "x"]
+    assert resolve(["gone"], {3}, "north") == ["gone"]
     with pytest.raises(RequestError, match="both the number 3 and the text '3'"):
-        module.resolve(["3"], {3, "3"}, "north")
+        resolve(["3"], {3, "3"}, "north")
 
 
 def test_rows_by_id(call, call_json, ward: Path, tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_settle_shows_receipts(call, ward: Path) -> None:
 def test_everything_asks_first_on_a_terminal(
     call, ward: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, left: int
 ) -> None:
-    monkeypatch.setattr(module, "on_terminal", lambda: True)
+    monkeypatch.setattr(options, "on_terminal", lambda: True)
     result = call("unlearn", ward, "north", "--everything", input=answer, code=code)
     assert "cannot be undone" in result.stderr
     assert ("Nothing was forgotten" in result.stderr) == (code == 130)
@@ -78,7 +79,7 @@ def test_everything_asks_first_on_a_terminal(
 
 
 def test_yes_does_not_ask(call, ward: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "on_terminal", lambda: True)
+    monkeypatch.setattr(options, "on_terminal", lambda: True)
     assert "cannot be undone" not in call("unlearn", ward, "north", "--everything", "--yes").output
 
 

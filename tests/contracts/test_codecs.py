@@ -1,6 +1,5 @@
 """The contract of codecs, over all implementations."""
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
+import shards
 from contracts import CODEC_SETTINGS, OUTSIDE
 from federation.runs import assert_same, halves, settings, three, without
 from splitwiper import ClientConfig, Federation
 from splitwiper.errors import DataError
 from splitwiper.training.cache import Cache
-from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
+from splitwiper.wire import Column, Label, Shard, open_shard
 from splitwiper.wire.codecs import codec_for, decode, encode, fitters, named, pack, prepare, stored, unpack
 from splitwiper.wire.shard_check import check_shard
 
@@ -41,14 +41,9 @@ def fitted(values: Tensor, column: Column, encoding: str) -> dict[str, Tensor]:
 
 
 def written(path: Path, values: Tensor, encoding: str, own: dict[str, Tensor]) -> Shard:
-    column, file = Column("x", "F32", tuple(values.shape[1:])), io.BytesIO()
-    block = {"x": encode(values, column, encoding, own).numpy()}, np.zeros(len(values), np.int32)
-    fits = {"x": own} if own else {}
-    write_shard(
-        file, columns=[column], rows=len(values), labels=[Label("", "a")], blocks=[block], codec=encoding, fitted=fits
-    )
-    path.write_bytes(file.getvalue())
-    return open_shard(path)
+    column = Column("x", "F32", tuple(values.shape[1:]))
+    coded = encode(values, column, encoding, own).numpy()
+    return open_shard(shards.written(path, column, coded, [Label("", "a")], codec=encoding, fitted={"x": own}))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

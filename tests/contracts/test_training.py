@@ -1,6 +1,5 @@
 """The contract of losses, optimisers and schedules, over all implementations."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from federation.runs import assert_same, halves, three, without
+from federation.runs import assert_same, halves, recomputed, three, without
+from shards import shard
 from splitwiper import ClientConfig, Config, Federation, ServerConfig
 from splitwiper.config import Recipe
 from splitwiper.errors import ConfigError, TrainingError
@@ -17,7 +17,7 @@ from splitwiper.seeding import Stream, state_digest
 from splitwiper.training.cache import Cache
 from splitwiper.training.loop import Span, Training
 from splitwiper.training.stepping import State
-from splitwiper.wire import Column, Label, open_shard, write_shard
+from splitwiper.wire import Label
 
 OUTSIDE: dict[str, Any] = {
     "loss": "focal",
@@ -46,11 +46,8 @@ EPOCHS = 3
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Cache:
-    draw, file = np.random.default_rng(0), io.BytesIO()
-    block = ({"z": draw.normal(size=(37, 6)).astype(np.float32)}, (np.arange(37) % 3).astype(np.int32))
-    write_shard(file, columns=[Column("z", "F32", (6,))], rows=37, labels=LABELS, blocks=[block])
-    (tmp_path / "shard").write_bytes(file.getvalue())
-    return Cache([open_shard(tmp_path / "shard")], LABELS, names=["z"])
+    values = np.random.default_rng(0).normal(size=(37, 6)).astype(np.float32)
+    return Cache([shard(tmp_path / "shard", values, LABELS)], LABELS, names=["z"])
 
 
 class Net(nn.Module):
@@ -107,7 +104,7 @@ def test_learn_unlearn_verify(tmp_path: Path, name: str) -> None:
     never.learn({**data, "north": without(data["north"], y != "bird")})
     assert_same(fed, never)
     assert fed.verify(receipt).exact and fed.verify().exact
-    assert fed._server.recompute_epoch(2).exact
+    assert recomputed(fed._server, 2)[-1].exact
     told = receipt.fingerprint["server"]["loss"]
     if name == "outside":
         assert told.startswith('ward_parts.training:focal {"gamma":1.5} ') and told.endswith(" ward-parts 1.4")

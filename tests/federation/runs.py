@@ -12,7 +12,10 @@ from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, s
 from splitwiper.client.content import row_id, row_macs, slice_of
 from splitwiper.data.rows import as_rows
 from splitwiper.models import mlp
+from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import state_digest
+from splitwiper.server import Server
+from splitwiper.server.transcript import EpochCheck, check_end, check_first, recompute_epoch
 from splitwiper.store import ClientStore, ServerStore
 from splitwiper.store.tensors import load_state
 
@@ -80,7 +83,7 @@ def state_of(path: Path) -> dict[str, object]:
         "model": {k: v.numpy().tobytes() for k, v in server.weights(model).items()} if model else None,
         "labels": model.labels if model else (),
         "manifest": [(s.client, s.digest, s.rows) for s in server.shards()],
-        "shards": {s.client: (server.root / "shards" / s.file).read_bytes() for s in server.shards()},
+        "shards": {s.client: server.blobs.path("shards", s.file).read_bytes() for s in server.shards()},
     }
     held = {s.client for s in server.shards()}
     for folder in sorted((path / "clients").iterdir()):
@@ -121,3 +124,14 @@ def activations(fed: Federation, client: str) -> np.ndarray:
     values = np.array(store.open(record).columns["activation"])
     store.database.close()
     return values
+
+
+def recomputed(server: Server, *epochs: int) -> list[EpochCheck]:
+    """Check both ends of the transcript of a server's model, and recompute epochs of its training."""
+    model, transcript = server.store.model(), server.transcript()
+    inputs, last = server.inputs(server.store.shards()), server.store.epoch_state(transcript.epochs)
+    with reproducible(pick_device(server.config.device), int(model.fingerprint["threads"]), server.config.numerics):
+        checks = [check_first(inputs, transcript), check_end(inputs, transcript, last, model.digest)]
+        for epoch in epochs:
+            checks.append(recompute_epoch(inputs, transcript, epoch, server.store.epoch_state(epoch - 1)))
+    return checks

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import BertConfig, BertForSequenceClassification
 
 from federation.runs import assert_same
 from splitwiper import ClientConfig, Config, Federation, ServerConfig, split
@@ -18,6 +17,8 @@ def texts(seed: int, rows: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def test_bert_forgets(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForSequenceClassification  # takes seconds
+
     torch.manual_seed(0)
     small = BertConfig(
         vocab_size=60,

@@ -22,6 +22,7 @@ def outliers() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {**data, "north": (np.where((y == "bird")[:, None], 1e6 * x, x), y)}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("slices", [1, 4])
 def test_unlearned_equals_never_had(tmp_path: Path, codec: str, slices: int) -> None:

@@ -226,7 +226,9 @@ def test_restart_from_the_last_checkpoint_that_never_saw_the_rows(tmp_path: Path
     before = {n: r.file for n, r in store.checkpoints().items()}
     victim = ids_at(fed, "north", positions_in_last_slice(fed, "north")[:1])
     steps: list[int] = []
-    fed._members.progress = lambda what, done, total, loss=None: steps.append(total) if "pre-training" in what else None
+    fed._registry.progress = lambda what, done, total, loss=None: (
+        steps.append(total) if "pre-training" in what else None
+    )
     fed.unlearn("north", samples=victim)
     after = {n: r.file for n, r in fed._client("north").store.checkpoints().items()}
     assert after == before and before  # all earlier checkpoints were kept, and only the last stage ran again

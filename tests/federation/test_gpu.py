@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from federation.runs import Table, assert_same, settings, without
+from federation.runs import Table, assert_same, recomputed, settings, without
 from splitwiper import Config, Federation, ModelConfig, split
 from splitwiper.models import digits_cnn
 from splitwiper.server import Server
@@ -104,6 +104,6 @@ def test_a_transcript_on_a_gpu(tmp_path: Path, server: dict[str, object]) -> Non
         one = Server(ServerStore(fed.path / "server"), halves.server)
         models.append(one.store.model().digest)
         if transcript:
-            checks = [*one.check_ends(), *(one.recompute_epoch(epoch) for epoch in (1, 2, 3))]
+            checks = recomputed(one, 1, 2, 3)
             assert all(check.exact for check in checks), checks
     assert models[0] == models[1]

@@ -45,6 +45,7 @@ def counts(fed: Federation) -> dict[str, Counter[int]]:
     return out
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("masking", MODES, ids=name_of)
 @pytest.mark.parametrize("request_", ["class", "sample", "client"])
 def test_unlearned_equals_never_had(tmp_path: Path, masking: Masking, request_: str) -> None:

@@ -268,7 +268,7 @@ def test_a_rekey_tries_every_key_before_it_begins(tmp_path: Path) -> None:
 def test_unfinished_work_cannot_be_verified(tmp_path: Path) -> None:
     fed = federation(tmp_path / "run")
     fed.learn(three())
-    fed._members.mark("south")
+    fed._registry.mark_pending("south")
     assert fed.verify().outcome == "unverifiable"
     fed.settle()
     assert fed.verify().exact

@@ -22,7 +22,7 @@ HIDDEN = Masking(mode="partition", gamma=2, cover=0.5)
 
 def over(fed: Federation, link: Link, name: str, *, one_party: bool = True) -> Client:
     """A client of a federation over another link."""
-    fed._members.join(name, "")
+    fed._registry.join(name, "")
     store = ClientStore(fed.path / "clients" / name)
     return Client(store, fed.halves.client, fed._server.columns, link, one_party=one_party)
 

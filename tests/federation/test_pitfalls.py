@@ -177,8 +177,8 @@ def test_inputs_of_different_types_keep_their_places(tmp_path: Path, form: str) 
     from splitwiper.store.tensors import load_state
 
     half = embedder.store.half()
-    recipe = embedder._recipe()
-    frozen = thaw(recipe, load_state(embedder.store.root / "half" / half[0].file))
+    half_inputs = embedder._half_inputs()
+    frozen = thaw(half_inputs, load_state(embedder.store.root / "half" / half[0].file))
     named = {"args": {"0": x, "1": ids}}.get(form, {"a": ids, "z": x})
     scaled = frozen.normaliser({name: torch.from_numpy(value) for name, value in named.items()})
     floats = scaled["0" if form == "args" else "z"]

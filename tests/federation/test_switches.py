@@ -96,6 +96,7 @@ def test_a_callers_switch_does_not_reach_training(run: Federation, name: str) ->
 PINNED = [name for name in SETTINGS if name not in NOT_COMPARABLE]
 
 
+@pytest.mark.share(3)
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("name", PINNED)
 def test_what_a_caller_sets_does_not_reach_training(run: Federation, name: str) -> None:

@@ -261,7 +261,7 @@ def test_verify_leaves_no_named_copy_of_rows_behind(
     room, seen = tmp_path / "room", set[Path]()
     room.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(room))
-    fed._progress = fed._members.progress = lambda *_, **__: seen.update(room.rglob("*"))  # while it is being written
+    fed._progress = fed._registry.progress = lambda *_, **__: seen.update(room.rglob("*"))  # while it is being written
     assert fed.verify(receipt).exact
     assert not seen and not list(room.iterdir())
 

@@ -150,16 +150,16 @@ def test_no_client_stays_open_after_a_call(tmp_path: Path) -> None:
 
 
 def test_calls_and_threads_have_clients_of_their_own(fed: Federation) -> None:
-    members, seen = fed._members, list[Client]()
-    with members.call():
-        mine = members.client("north")
-        assert members.client("north") is mine
-        thread = threading.Thread(target=lambda: seen.append(members.client("north")))
+    registry, seen = fed._registry, list[Client]()
+    with registry.call():
+        mine = registry.client("north")
+        assert registry.client("north") is mine
+        thread = threading.Thread(target=lambda: seen.append(registry.client("north")))
         thread.start()
         thread.join(60)
-        with members.call():  # from a callback
-            seen.append(members.client("north"))
-        assert members.client("north") is mine and len({id(mine), *map(id, seen)}) == 3
+        with registry.call():  # from a callback
+            seen.append(registry.client("north"))
+        assert registry.client("north") is mine and len({id(mine), *map(id, seen)}) == 3
 
 
 def test_a_client_is_opened_and_agrees_once_in_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,9 +169,9 @@ def test_a_client_is_opened_and_agrees_once_in_a_call(tmp_path: Path, monkeypatc
         opened[name] += 1
         return open_(self, name)
 
-    def heard(members: ClientRegistry, names: list[str]) -> object:
+    def heard(registry: ClientRegistry, names: list[str]) -> object:
         agreed.append(names)
-        return agree(members, names)
+        return agree(registry, names)
 
     monkeypatch.setattr(ClientRegistry, "open", counted)
     monkeypatch.setattr(reconcile_module, "agree", heard)

@@ -19,7 +19,7 @@ SETS = {"north": {Label("", "measles"), Label("", "mumps")}, "south": {Label("",
 
 @dataclass
 class Paper:
-    """A board that can be written on by hand, as an operator could."""
+    """A relay that can be written to by hand, as an operator could."""
 
     said: list[Posted] = field(default_factory=list)
 
@@ -34,8 +34,8 @@ def key(secret: str = SECRET, federation: str = "f") -> GroupKey:
     return GroupKey.of(secret, federation=federation)
 
 
-def speak(board: Paper, keys: dict[str, GroupKey], turns: int = 200) -> dict[str, Negotiation]:
-    talks = {name: Negotiation(board, keys[name], 1) for name in SETS}
+def speak(relay: Paper, keys: dict[str, GroupKey], turns: int = 200) -> dict[str, Negotiation]:
+    talks = {name: Negotiation(relay, keys[name], 1) for name in SETS}
     people = {name: Participant(name, own, Masking(), Random(name)) for name, own in SETS.items()}
     for _ in range(turns):
         for name, talk in talks.items():
@@ -46,9 +46,9 @@ def speak(board: Paper, keys: dict[str, GroupKey], turns: int = 200) -> dict[str
 
 
 def test_all_agree_and_a_latecomer_hears_the_same() -> None:
-    board = Paper()
-    talks = speak(board, dict.fromkeys(SETS, key()))
-    late = Negotiation(board, key(), 1)
+    relay = Paper()
+    talks = speak(relay, dict.fromkeys(SETS, key()))
+    late = Negotiation(relay, key(), 1)
     late.listen()
     for talk in talks.values():
         talk.listen()
@@ -57,11 +57,11 @@ def test_all_agree_and_a_latecomer_hears_the_same() -> None:
 
 
 def test_the_server_sees_messages_of_one_size_without_names() -> None:
-    board = Paper()
-    speak(board, dict.fromkeys(SETS, key()))
-    sizes = {len(message.body) for message in board.said}
+    relay = Paper()
+    speak(relay, dict.fromkeys(SETS, key()))
+    sizes = {len(message.body) for message in relay.said}
     assert sizes == {12 + SIZE + 16}
-    assert not any(word in message.body for message in board.said for word in (b"measles", b"mumps", b"rubella"))
+    assert not any(word in message.body for message in relay.said for word in (b"measles", b"mumps", b"rubella"))
 
 
 def test_another_invitation_is_noticed_at_the_first_word() -> None:
@@ -77,9 +77,9 @@ def test_a_key_is_of_one_federation() -> None:
 
 @pytest.mark.parametrize("how", ["swap", "drop", "repeat", "flip", "forge"])
 def test_a_server_that_meddles_is_noticed(how: str) -> None:
-    board = Paper()
-    speak(board, dict.fromkeys(SETS, key()), turns=4)
-    said = board.said
+    relay = Paper()
+    speak(relay, dict.fromkeys(SETS, key()), turns=4)
+    said = relay.said
     assert len(said) >= 3
     if how == "swap":
         said[0], said[1] = Posted(0, said[1].sender, said[1].body), Posted(1, said[0].sender, said[0].body)
@@ -94,71 +94,71 @@ def test_a_server_that_meddles_is_noticed(how: str) -> None:
     else:
         said[1] = Posted(1, "mallory", said[1].body)
     with pytest.raises(CorruptError, match="cannot be read"):
-        Negotiation(board, key(), 1).listen()
+        Negotiation(relay, key(), 1).listen()
 
 
-def shared(board: Paper) -> Negotiation:
-    talk = Negotiation(board, key(), 1, strangers=True)
+def shared(relay: Paper) -> Negotiation:
+    talk = Negotiation(relay, key(), 1, strangers=True)
     talk.listen()
     return talk
 
 
-def said_by(name: str, board: Paper) -> Negotiation:
-    talk = shared(board)
+def said_by(name: str, relay: Paper) -> Negotiation:
+    talk = shared(relay)
     assert talk.speak(Participant(name, SETS[name], Masking(), Random(name)), list(SETS))
     return talk
 
 
-def erase(board: Paper) -> None:
-    lock = lock_of(shared(board).proof)
-    board.said = [Posted(m.place, m.sender, b"" if m.body.startswith(lock) else m.body) for m in board.said]
+def erase(relay: Paper) -> None:
+    lock = lock_of(shared(relay).proof)
+    relay.said = [Posted(m.place, m.sender, b"" if m.body.startswith(lock) else m.body) for m in relay.said]
 
 
 def test_that_a_talk_was_given_up_is_heard_when_all_else_is_erased() -> None:
-    board = Paper()
-    talks = [said_by("north", board), said_by("south", board)]
+    relay = Paper()
+    talks = [said_by("north", relay), said_by("south", relay)]
     talks[0].give_up("north", ["north", "east"])
-    erase(board)
-    assert [bool(message.body) for message in board.said] == [False, False, True]
-    late = shared(board)
+    erase(relay)
+    assert [bool(message.body) for message in relay.said] == [False, False, True]
+    late = shared(relay)
     for talk in (late, *talks):
         talk.listen()
         assert talk.successors == ("north", "east") and talk.consensus is None and not talk.unread
-    assert late.words == 0
-    board.said[1:] = [Posted(1, "north", board.said[2].body)]  # the server moves it
-    assert shared(board).successors == () and shared(board).unread == {"north": 1}
+    assert late.turns == 0
+    relay.said[1:] = [Posted(1, "north", relay.said[2].body)]  # the server moves it
+    assert shared(relay).successors == () and shared(relay).unread == {"north": 1}
 
 
 def test_a_talk_that_was_erased_begins_anew_for_those_who_heard_it_too() -> None:
-    board = Paper()
-    heard = [said_by("north", board), said_by("south", board)]
-    erase(board)
-    assert not shared(board).words
-    anew = said_by("north", board)
+    relay = Paper()
+    heard = [said_by("north", relay), said_by("south", relay)]
+    erase(relay)
+    assert not shared(relay).turns
+    anew = said_by("north", relay)
     for talk in (anew, *heard):
         talk.listen()
-        assert talk.words == 1 and talk.roster == tuple(SETS) and talk.speaker == "south" and not talk.unread
+        assert talk.turns == 1 and talk.roster == tuple(SETS) and talk.speaker == "south" and not talk.unread
 
 
 def test_who_slept_while_a_talk_was_erased_speaks_of_the_new_one() -> None:
-    board = Paper()
-    said_by("north", board)
-    slept = shared(board)  # it is south's turn, and it is suspended
-    erase(board)
+    relay = Paper()
+    said_by("north", relay)
+    slept = shared(relay)  # it is south's turn, and it is suspended
+    erase(relay)
     assert not slept.speak(Participant("south", SETS["south"], Masking(), Random(1)), list(SETS))  # north begins
-    said_by("north", board)
+    said_by("north", relay)
     assert slept.speak(Participant("south", SETS["south"], Masking(), Random(1)), list(SETS))
-    for talk in (slept, shared(board)):
-        assert talk.words == 2 and not talk.unread
+    for talk in (slept, shared(relay)):
+        assert talk.turns == 2 and not talk.unread
 
 
 def test_what_was_agreed_on_does_not_begin_anew() -> None:
-    board = Paper()
-    while (done := shared(board)).consensus is None:
-        said_by(str(done.speaker or "north"), board)
+    relay = Paper()
+    while (done := shared(relay)).consensus is None:
+        said_by(str(done.speaker or "north"), relay)
     found = done.consensus
-    erase(board)
-    said_by("north", board)
+    erase(relay)
+    said_by("north", relay)
     done.listen()
     assert done.consensus == found and set(done.unread) == {"north"}
 

@@ -212,5 +212,5 @@ def test_verifying_on_a_full_disk_accuses_nobody(tmp_path: Path) -> None:
     with file_size_limit(64):
         told = fed.verify()
     assert told.outcome == "unverifiable"
-    assert "limits" in told.reason
+    assert "free space, quotas" in told.reason
     assert fed.verify().exact

@@ -44,6 +44,7 @@ def check(run: Path, expected: dict[str, Any]) -> None:
     assert bits(run) == expected and strays(run) == [] and fed.verify().exact
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize(
     "problem",

@@ -178,7 +178,7 @@ def test_training_ends_once_a_shard_that_it_uses_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
     """Whether it would succeed or fail: it could take days, and everybody would wait for its end."""
-    monkeypatch.setattr("splitwiper.server.outdated._EVERY", 0.0)
+    monkeypatch.setattr("splitwiper.server.training._EVERY", 0.0)
     steps = 0
 
     class Counting(nn.Module):

@@ -23,7 +23,7 @@ import steps
 import warm
 from federation.runs import table
 from reliability.stage import client_bits, query, server_bits
-from service.processes import ENVIRONMENT, SERVER, Running, settled
+from service.processes import ENVIRONMENT, MODEL_TOML, Running, settled
 from steps import Step
 
 ROLES = ("site", "server", "worker")
@@ -34,7 +34,7 @@ name = "NAME"
 url = "https://127.0.0.1:PORT"
 certs = "certs/clients/NAME"
 data = "NAME.npz"
-[model]{SERVER.partition("[model]")[2].partition("[server]")[0]}
+{MODEL_TOML}
 [client]
 epochs = 2
 batch = 8

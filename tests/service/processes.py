@@ -31,14 +31,18 @@ MODEL = {
     "at": "stem",
     "head": "head",
 }
-SERVER = f"""
-seed = 5
+MODEL_TOML = f"""
 [model]
 factory = "splitwiper.models:mlp"
 args = {{inputs = {FEATURES}, outputs = 3, hidden = 12, cut = 8}}
 inputs = {{x = "float32[{FEATURES}]"}}
 at = "stem"
 head = "head"
+"""
+"""The same in a file of settings."""
+SERVER = f"""
+seed = 5
+{MODEL_TOML}
 [server]
 epochs = EPOCHS
 batch = 16

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import warm
-from service.processes import ENVIRONMENT, MODEL, Running, settled
+from service.processes import ENVIRONMENT, MODEL_TOML, Running, settled
 from service.serving import link_of
 from service.talking import PARTITION, SECRET, sites, together, wards
 from splitwiper.client.agreeing import Gathering
@@ -38,10 +38,10 @@ def test_who_is_absent_is_waited_for_and_named(server: Running) -> None:
         for _ in range(3):  # north speaks, then waits for south; south speaks, then all wait for west
             for name, site in here.items():
                 with pytest.raises(AbsentClientError, match=r"waits for '(north|south|west)'"):
-                    site.learn(rows[name], gathering=at_once("north", "south", "west", told=told.append))
+                    site.learn(rows[name], gathering=at_once("north", "south", "west", on_wait=told.append))
         start = time.monotonic()
         with pytest.raises(AbsentClientError, match=r"waits for 'west'. Have them join, and run the same again"):
-            here["south"].learn(rows["south"], gathering=Gathering(patience=0.5, told=told.append))
+            here["south"].learn(rows["south"], gathering=Gathering(patience=0.5, on_wait=told.append))
         assert 0.2 < time.monotonic() - start < 60 and told == ["the agreement on labels waits for 'west'."]
         with pytest.raises(AbsentClientError, match="waits for 'west'"):  # not one of them: it waits like the others
             here["north"].client.agree(at_once())
@@ -55,13 +55,13 @@ def test_rosters_that_differ(server: Running) -> None:
         north, south, west = here.values()
         with pytest.raises(AbsentClientError, match=r"waits for 'south' \(not heard of yet: west\)"):
             north.learn(rows["north"], gathering=at_once("south", "west"))
-        with pytest.raises(InputError, match=r"north, south, west are to agree .* you named north, south"):
+        with pytest.raises(InputError, match="among north, south, west has already begun; you named north, south"):
             south.learn(rows["south"], gathering=at_once("north"))
         with pytest.raises(ConfigError, match="to begin anew, name"):
             south.learn(rows["south"], gathering=at_once(anew=True))
         with pytest.raises(AbsentClientError, match="waits for 'north'"):  # west never comes: south begins without it
             south.learn(rows["south"], gathering=at_once("north", anew=True))
-        with pytest.raises(InputError, match=r"north, south are to agree .* you named north, south, west"):
+        with pytest.raises(InputError, match="among north, south has already begun; you named north, south, west"):
             north.learn(rows["north"], gathering=at_once("south", "west"))
         together({"north": north, "south": south}, rows)
         assert north.client.group.codebook().version == 2
@@ -108,7 +108,7 @@ def test_another_group_cannot_bring_its_codes(server: Running, tmp_path: Path) -
     with sites(server, ("north", "south"), invitation=SECRET) as here:
         together(here, rows)
     with closing(server.site("west", masking=PARTITION, invitation="quite another secret")) as west:
-        with pytest.raises(CorruptError, match="If 'north' is none of the group, name all that are"):
+        with pytest.raises(CorruptError, match="If 'north' is not in the group, name all that are"):
             west.learn(rows["west"])
         with pytest.raises(DataError, match="another codebook than the others"):  # a group of its own
             west.learn(rows["west"], gathering=at_once("west"))
@@ -126,7 +126,7 @@ def test_settings_that_differ_are_told_before_rows_are_kept(server: Running) -> 
         assert not south.client.store.slices()
 
 
-def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -> None:
+def test_a_stranger_on_the_relay_stops_nobody(server: Running, tmp_path: Path) -> None:
     rows, told = wards(), list[str]()
     federation = ServerStore(tmp_path / "store").database.meta("run") or ""
     stranger = link_of(server.url, server.certs, "west", tries=1, signer=OwnKey(tmp_path, federation))
@@ -136,8 +136,8 @@ def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -
         with pytest.raises(CorruptError, match=r"message 0 .* from 'west', cannot be read.* name all that are"):
             here["north"].learn(rows["north"])
         with pytest.raises(AbsentClientError, match="waits for 'south'"):
-            here["north"].learn(rows["north"], gathering=at_once("south", told=told.append))
-        assert told == ["'west' said what cannot be read: passed over."]
+            here["north"].learn(rows["north"], gathering=at_once("south", on_wait=told.append))
+        assert told == ["a message from 'west' cannot be read, and was skipped."]
         said = stranger.posted("labels/1")
         stranger.post("west", "labels/1", len(said), said[-1].body)  # another's words in its own name
         stranger.post("west", "labels/2", 0, b"nothing is erased by this")
@@ -192,12 +192,7 @@ name = "NAME"
 url = "URL"
 certs = "certs/clients/NAME"
 data = "NAME.npz"
-[model]
-factory = "splitwiper.models:mlp"
-args = {{inputs = {MODEL["args"]["inputs"]}, outputs = 3, hidden = 12, cut = 8}}
-inputs = {{x = "{MODEL["inputs"]["x"]}"}}
-at = "stem"
-head = "head"
+{MODEL_TOML}
 [client]
 epochs = 2
 head_width = 4

@@ -20,7 +20,7 @@ from splitwiper.server.training import TrainedServerHalf, first_state, train_epo
 from splitwiper.service.audit.source import AuditLink
 from splitwiper.service.certificate import SigningKey, check, read_public
 from splitwiper.service.certificate.attestation import FIELD, PROOF
-from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.certificate.signed import ShardStatement
 from splitwiper.store import ServerStore, ledger
 from splitwiper.training.loop import Span
 from splitwiper.wire import Statement, open_shard

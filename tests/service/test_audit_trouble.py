@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import warm
 from service.scene import EPOCHS, Scene
 from service.test_audit_hostile import command, signed
 from service.test_disk_full import Disk
@@ -30,12 +29,12 @@ def test_killed_and_run_again(scene: Scene) -> None:
     assert command(scene, "--epochs", "1")[0] == 0  # writes the file
     signed(scene)
     out = scene.folder / "audit"
-    words = ["audit", str(scene.folder / "tuv.toml"), "--out", str(out), "--epochs", "2"]
-    program = [sys.executable, "-c", "from splitwiper.cli import main; main()", *words]
-    process = subprocess.Popen(program, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=-3, stderr=-3)
+    words = ["splitwiper", "audit", scene.folder / "tuv.toml", "--out", out, "--epochs", "2"]
+    process = warm.start(words, cwd=scene.folder)
     end = time.monotonic() + 60
     while not (out / "downloads" / "store").exists() and process.poll() is None:
         assert time.monotonic() < end
+        time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     assert process.wait(20) == -signal.SIGKILL and (out / "downloads").exists() and not signed(scene)
     code, told = command(scene)

@@ -15,9 +15,9 @@ from service.conftest import COMMITTED, said, shard
 from service.processes import Running
 from service.serving import link_of
 from splitwiper.errors import BusyError, NotFoundError
-from splitwiper.service.access import RateLimiter
 from splitwiper.service.database import service_database
 from splitwiper.service.identity import Trust
+from splitwiper.service.limits import RateLimiter
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.uploads import Uploads
 from splitwiper.store import ServerStore

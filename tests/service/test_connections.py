@@ -15,17 +15,18 @@ from pathlib import Path
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 import warm
+from service.identity.tls import der_of
 from service.processes import ENVIRONMENT, SERVER
-from service.serving import certificates, connected, in_thread, link_of, serving
+from service.serving import certificates, connected, in_thread, link_of, service_over
 from splitwiper.errors import ConfigError
-from splitwiper.service.access import Authenticator
-from splitwiper.service.api import Service
+from splitwiper.service import listening
 from splitwiper.service.identity import Trust, client_context
 from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.logs import JsonLines, RateLimit
-from splitwiper.service.settings import ServiceConfig
 
 FEW = ConnectionLimits(connections=6, each=3, handshakes=4, seconds=1.0)
 
@@ -33,13 +34,7 @@ FEW = ConnectionLimits(connections=6, each=3, handshakes=4, seconds=1.0)
 @pytest.fixture
 def limited(run, certs: Path) -> Iterator[str]:
     """A service that takes few connections."""
-    service = Service(
-        run.path / "server",
-        run.halves.server,
-        ServiceConfig(signed=False),
-        Authenticator(trust=Trust(certs / "server")),
-    )
-    with serving(service, certs, limits=FEW) as url:
+    with service_over(run.path / "server", run.halves.server, certs, limits=FEW) as url:
         yield url
 
 
@@ -157,13 +152,7 @@ def test_a_socket_that_cannot_be_accepted_is_tried_again(
         return accept(listening)
 
     monkeypatch.setattr(socket.socket, "accept", sometimes)
-    service = Service(
-        run.path / "server",
-        run.halves.server,
-        ServiceConfig(signed=False),
-        Authenticator(trust=Trust(certs / "server")),
-    )
-    with serving(service, certs) as url:
+    with service_over(run.path / "server", run.halves.server, certs) as url:
         assert link_of(url, certs, "north").tickets("north") == ()
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert told == ["no connection could be accepted: [Errno 24] Too many open files"] * 3
@@ -233,3 +222,19 @@ def test_logs_are_limited_and_say_what_was_left_out() -> None:
         log.removeHandler(handler)
     told = [json.loads(line) for line in lines]
     assert [one["message"] for one in told] == ["again"] * 3 + ["later"] and told[-1]["left_out"] == 997
+
+
+def test_a_certificate_whose_signature_is_spelled_otherwise_is_the_same(certs: Path) -> None:
+    """ECDSA has two signatures for one: whoever holds a certificate could otherwise count as two."""
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of the curve P-256
+    der = der_of(certs / "clients" / "north")
+    certificate = x509.load_der_x509_certificate(der)
+    r, s = decode_dss_signature(certificate.signature)
+    spelled = encode_dss_signature(r, order - s)
+    algorithm = bytes.fromhex("300a06082a8648ce3d040302")  # ECDSA with SHA-256
+    body = certificate.tbs_certificate_bytes + algorithm + bytes([3, len(spelled) + 1, 0]) + spelled
+    other = b"\x30\x82" + len(body).to_bytes(2, "big") + body
+    assert other != der and Trust(certs / "server").principal(other).name == "north"
+    counted = listening._signed_part(der)
+    assert listening._signed_part(other) == counted != listening._signed_part(der_of(certs / "clients" / "south"))
+    assert listening._signed_part(None) is None

@@ -22,7 +22,7 @@ def test_the_page_s_commands(tmp_path: Path) -> None:
     commands = re.findall(r"`(curl -K [^`]+)`", section)
     assert len(commands) == 8
     script = section.partition("```sh\n")[2].partition("```")[0]
-    server = Running(tmp_path, cold=True)
+    server = Running(tmp_path)
     try:
         subprocess.run(["sh", "-ec", script], cwd=tmp_path, check=True)
 

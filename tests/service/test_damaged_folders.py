@@ -11,23 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.runs import FEATURES
 from reliability.damaging import DAMAGES, empty, kinds, outcome, troubles
+from service.processes import MODEL_TOML
 from service.scene import EPOCHS, Scene
 from splitwiper.config import ClientConfig, to_toml
 from splitwiper.errors import ConfigError, CorruptError
 from splitwiper.service import logs, running
 from splitwiper.service.site import Site
 from splitwiper.service.storing import open_store, read_server
-
-MODEL = f"""
-[model]
-factory = "splitwiper.models:mlp"
-args = {{inputs = {FEATURES}, outputs = 3, hidden = 12, cut = 8}}
-inputs = {{x = "float32[{FEATURES}]"}}
-at = "stem"
-head = "head"
-"""
 
 
 @pytest.fixture
@@ -43,7 +34,9 @@ def scene(tmp_path: Path, certs: Path) -> Iterator[Scene]:
 def server_file(folder: Path, certs: Path) -> Path:
     file = folder / "server.toml"
     training = f"[server]\nepochs = {EPOCHS}\nbatch = 16\nthreads = 1\n"
-    file.write_text(f'seed = 5\n{MODEL}{training}[service]\ncerts = "{certs / "server"}"\nport = 0\n', encoding="utf-8")
+    file.write_text(
+        f'seed = 5\n{MODEL_TOML}{training}[service]\ncerts = "{certs / "server"}"\nport = 0\n', encoding="utf-8"
+    )
     return file
 
 
@@ -65,7 +58,7 @@ def test_sites(scene: Scene, tmp_path: Path, certs: Path) -> None:
     # what changes the server comes last
     own = to_toml(ClientConfig(epochs=2, batch=8, head_width=4, threads=1))
     told = f'name = "north"\nurl = "{scene.url}"\ncerts = "{certs / "clients" / "north"}"\ndata = "rows.npz"\n'
-    (tmp_path / "north.toml").write_text(f"{told}spot_check = 1.0\n{MODEL}[client]\n{own}", encoding="utf-8")
+    (tmp_path / "north.toml").write_text(f"{told}spot_check = 1.0\n{MODEL_TOML}[client]\n{own}", encoding="utf-8")
     changing = {
         "join": ("join", tmp_path / "north.toml", "--site", work, "--patience", 0),
         "forget": ("forget", work, "--class", "cat", "--patience", 0),
@@ -73,9 +66,16 @@ def test_sites(scene: Scene, tmp_path: Path, certs: Path) -> None:
     assert troubles(site, work, changing, DAMAGES[::2]) == []
 
 
+class Idle(running.HttpServer):
+    """Does all but wait for calls."""
+
+    def run(self, sockets: object = None) -> None:
+        pass
+
+
 def test_stores(scene: Scene, tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.stop()
-    monkeypatch.setattr(running._Server, "run", lambda _: None)  # all but waiting for calls
+    monkeypatch.setattr(running, "HttpServer", Idle)
     monkeypatch.setattr(running, "_worker", lambda *_: nullcontext())
     monkeypatch.setattr(logs, "to_stderr", lambda: None)  # it would outlive the command, and what it writes to
     work, file = tmp_path / "work", server_file(tmp_path, certs)

@@ -181,10 +181,8 @@ def test_a_disk_that_fills_leaves_a_beginning(tmp_path: Path) -> None:
 def test_a_system_that_takes_less_than_it_is_given(tmp_path: Path, monkeypatch, most: int) -> None:
     data = random.Random(7).randbytes(2_345)
     (tmp_path / "whole").write_bytes(data)
-    writev, write = os.writev, os.write
-    monkeypatch.setattr(appending.os, "writev", lambda to, pieces: writev(to, [b"".join(pieces)[:most]]))
+    write = os.write
     monkeypatch.setattr(appending.os, "write", lambda to, rest: write(to, rest[:most]))
-    monkeypatch.setattr(appending, "_VECTOR", 7)
 
     async def come() -> AsyncIterator[bytes]:
         for place in range(0, len(data), 11):

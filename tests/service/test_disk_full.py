@@ -66,7 +66,7 @@ def test_a_server_whose_disk_is_full_says_so_and_recovers(server: Running, disk:
         ticket = north.forget(classes=["bird"])
         told: list[str] = []
         with pytest.raises(FailingError, match="server has no room"):
-            north.settle(patience=1.5, told=told.append)
+            north.settle(patience=1.5, on_retry=told.append)
         assert len(told) >= 1 and str(tmp_path) not in told[0]  # tried again; nothing of the server's paths
         assert logged(tmp_path, "no room left")
         ready = north.link._http.get("/readyz")
@@ -101,13 +101,13 @@ def test_a_clients_disk_is_full_while_it_forgets(tmp_path: Path, disk: Disk) -> 
         with closing(running.site("north", folder=disk.folder / "site")) as north:
             north.learn(rows["north"])
             disk.fill()
-            with pytest.raises(DiskFullError, match="make room"):
+            with pytest.raises(DiskFullError, match="Make room"):
                 north.forget(classes=["bird"])
             assert not north.client.store.suppressed() and not north.client.store.requests("open", "sent", "done")
             disk.empty()
             ticket = north.forget(classes=["bird"])
             disk.fill()
-            with pytest.raises(DiskFullError, match="make room"):
+            with pytest.raises(DiskFullError, match="Make room"):
                 north.settle(patience=0)
             assert len(north.client.store.suppressed()) == 10  # they stay forgotten
             disk.empty()

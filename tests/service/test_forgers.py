@@ -90,6 +90,10 @@ def test_a_ticket_that_the_server_invents_names_no_file(scene: Scene, monkeypatc
         lie.setattr(link, "receipt", lambda _: honest[0])
         lie.setattr(link, "opening", lambda _: honest[1])
         assert ticket in scene.north.certificates() and odd not in scene.north.certificates()
+        stranger = [dataclasses.replace(listed[-1], id=name) for name in ("b" * 300, 5, None)]
+        lie.setattr(link, "tickets", lambda _: (*listed, *stranger))
+        assert scene.north.certificates(missing=True) == {}  # its own is stored, and the others are not asked about
+        lie.setattr(link, "tickets", lambda _: (*listed, *invented))
         for one in invented:  # also where somebody asks for it by its name
             assert scene.north.certificate(one.id).checked.outcome == "mismatch"
     assert not list(scene.folder.glob("escaped*")) and not list((scene.folder / "north").glob("escaped*"))

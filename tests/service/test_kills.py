@@ -80,9 +80,9 @@ def left(done: list[dict[str, Any]]) -> tuple[dict[str, Table], list[bytes]]:
     return {n: (np.stack([x for x, _ in m]), np.array([y for _, y in m])) for n, m in held.items() if m}, gone
 
 
-def run_through(folder: Path, kills: int, seed: int) -> dict[str, Any]:
+def run_through(folder: Path, kills: int, seed: int, *, cold: bool) -> dict[str, Any]:
     draw, fork = random.Random(seed), multiprocessing.get_context("fork")
-    server, killed, done = Running(folder, epochs=3, cold=True), Counter[str](), list[dict[str, Any]]()
+    server, killed, done = Running(folder, epochs=3, cold=cold), Counter[str](), list[dict[str, Any]]()
     began = time.monotonic()
     for operation in plan(draw):
         if sum(killed.values()) >= kills:
@@ -141,7 +141,7 @@ def judged(folder: Path, done: list[dict[str, Any]], store: ServerStore) -> dict
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
 def test_a_hundred_kills(tmp_path: Path) -> None:
-    found = run_through(tmp_path, kills=110, seed=20_261_115)
+    found = run_through(tmp_path, kills=110, seed=20_261_115, cold=True)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     line = {**found, "version": __version__, "date": datetime.now(UTC).isoformat(timespec="seconds")}
     RESULTS.write_text(json.dumps(line) + "\n", encoding="utf-8")
@@ -151,6 +151,6 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
 
 
 def test_a_few_kills(tmp_path: Path) -> None:
-    found = run_through(tmp_path, kills=3, seed=7)
+    found = run_through(tmp_path, kills=3, seed=7, cold=False)
     assert (found["shards_lost"], found["tickets_open"], found["forgotten_back"]) == (0, 0, 0)
     assert found["final_bits_equal"], found

@@ -22,7 +22,7 @@ from service.serving import link_of, service_over
 from splitwiper import Federation, Label
 from splitwiper.errors import BusyError, DataError, FailingError, QuotaError
 from splitwiper.server import Server
-from splitwiper.service.pacing import Pacing
+from splitwiper.service.limits import Pacing
 from splitwiper.store import ServerStore, ledger, manifest_digest, tickets
 from splitwiper.wire import Column, Request, Spent, Statement, write_shard
 from splitwiper.wire.transfer import compressed
@@ -62,7 +62,7 @@ def test_a_site_notices_before_it_sends(run: Federation, serve, certs: Path, tmp
     north = Client(ClientStore(run.path / "clients" / "north"), run.halves.client, run._server.columns, link)
     generation = run._server.store.shard("north").generation
     with pytest.raises(DataError, match=r"client 'north': column 'activation' has the value .*up to 0.001"):
-        north.reupload()
+        north.sync(again=True)
     assert run._server.store.shard("north").generation == generation
     assert list((run.path / "server" / "uploads").iterdir()) == []
 

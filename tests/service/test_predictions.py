@@ -23,13 +23,12 @@ from service.serving import link_of, service_over
 from splitwiper import Federation, split
 from splitwiper.errors import IdentityError, WithdrawnError
 from splitwiper.server import Server
-from splitwiper.service import turns as turns_module
-from splitwiper.service.access import MemoryQuota
+from splitwiper.service import limits
 from splitwiper.service.api import predictions
 from splitwiper.service.api.copies import Copies, Copy
 from splitwiper.service.api.receiving import received
+from splitwiper.service.limits import MemoryQuota, Turns
 from splitwiper.service.site.own_key import OwnKey
-from splitwiper.service.turns import Turns
 from splitwiper.store import ServerStore
 from splitwiper.wire.codecs import fitted_in, pack
 from splitwiper.wire.tensors import read_tensors
@@ -208,10 +207,14 @@ def test_a_client_has_so_many_predictions_waiting(learned, serve, certs: Path, h
 
 
 def test_all_pieces_are_answered_by_one_model(learned, serve, http, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that is published meanwhile answers the whole of it."""
+    """A model that is published meanwhile answers the whole of it, and no memory is counted for both answers."""
     import dataclasses
 
-    predict, asked = Server.predict, list[int]()
+    predict, asked, take, held = Server.predict, list[int](), MemoryQuota.take, list[int]()
+
+    def counting(quota: MemoryQuota, client: str, size: int) -> None:
+        take(quota, client, size)
+        held.append(quota._held[client])
 
     def changing(server: Server, client: str, boundary: dict[str, torch.Tensor]) -> object:
         asked.append(len(boundary["activation"]))
@@ -219,9 +222,11 @@ def test_all_pieces_are_answered_by_one_model(learned, serve, http, monkeypatch:
         return dataclasses.replace(scores, model="old" if len(asked) < 3 else "new", logits=scores.logits + len(asked))
 
     monkeypatch.setattr(Server, "predict", changing)
+    monkeypatch.setattr(MemoryQuota, "take", counting)
     rows = torch.zeros(3 * predictions.PIECE, 8)
     answer = http(serve()).post("/v1/predict", content=save({"activation": rows}))
     assert asked == [predictions.PIECE] * 6  # two by the old one, one that shows it, and all again
+    assert held[-1] == held[-2] > held[-3]
     tensors, told = read_tensors(bytearray(answer.content))
     assert told["model"] == "new" and torch.equal(load(answer.content)["logits"], tensors["logits"])
     first = tensors["logits"][:: predictions.PIECE, 0]
@@ -260,9 +265,9 @@ def test_large_bodies_are_read_slowly_while_others_are_served(monkeypatch: pytes
         await served("large")
         assert turns.pause("large", size, size) == 0
         await served("small")
-        assert turns.pause("large", size, size) == size / turns_module._RATE
+        assert turns.pause("large", size, size) == size / limits._RATE
         assert turns.pause("large", 1000, 1000) == 0  # a small body
-        monkeypatch.setattr(turns_module, "_ACTIVE", 0.0)
+        monkeypatch.setattr(limits, "_ACTIVE", 0.0)
         assert turns.pause("large", size, size) == 0  # it has left
 
     asyncio.run(play())

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from federation.runs import FEATURES
-from service.processes import Running, data, settled
+from service.processes import MODEL_TOML, Running, data, settled
 from service.scene import Scene
 from splitwiper.cli.app import app
 from splitwiper.service.api import certificates
@@ -22,13 +21,7 @@ AUDITOR = f"""
 name = "tuv"
 url = "URL"
 certs = "certs/auditors/tuv"
-[model]
-factory = "splitwiper.models:mlp"
-args = {{inputs = {FEATURES}, outputs = 3, hidden = 12, cut = 8}}
-inputs = {{x = "float32[{FEATURES}]"}}
-at = "stem"
-head = "head"
-"""
+{MODEL_TOML}"""
 
 
 def call(*words: object, code: int = 0) -> str:

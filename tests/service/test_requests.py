@@ -17,8 +17,8 @@ from service.processes import Running, data
 from service.serving import link_of
 from splitwiper.errors import DataError, IdentityError, NotFoundError
 from splitwiper.service.certificate import Keyring, Keys, SignedRequest, SigningKey, check
-from splitwiper.service.certificate.keys import read_public
-from splitwiper.service.certificate.site import Registration
+from splitwiper.service.certificate.envelope import read_public
+from splitwiper.service.certificate.signed import Registration
 from splitwiper.service.database import service_database
 from splitwiper.service.requests import RequestRecords
 from splitwiper.service.site.own_key import OwnKey
@@ -105,7 +105,7 @@ def test_forgeries_are_refused(cases: RequestRecords) -> None:
         receive(cases, signed(signer=SigningKey(b"x" * 32)))
     with pytest.raises(DataError, match="not a signed request"):
         receive(cases, {**envelope, "payloadType": "application/vnd.in-toto+json"})
-    with pytest.raises(DataError, match="fields"):
+    with pytest.raises(DataError, match="its field 'federation' is missing"):
         receive(cases, {**envelope, "payload": base64.b64encode(b"{}").decode()})
     assert cases.find("t1") is None
 
@@ -118,7 +118,7 @@ def test_only_the_registered_key_signs(cases: RequestRecords) -> None:
         receive(cases, signed(other, ticket="t2"), again)
     receive(cases, signed(ticket="t2"), again)
     cases.keys.drop("north", "ops", "its disk died")
-    with pytest.raises(NotFoundError, match="no key"):
+    with pytest.raises(NotFoundError, match="no registered key"):
         cases.keys.drop("north", "ops", "its disk died")
     with pytest.raises(IdentityError, match="no key of 'north' is registered"):  # not: the first that asks
         receive(cases, signed(other, ticket="t3"), Request("t3", "north", "class", COMMITTED))

@@ -25,7 +25,7 @@ from splitwiper.errors import DataError, ForbiddenError, MismatchError, NotFound
 from splitwiper.service import worker
 from splitwiper.service.api import copies, predictions
 from splitwiper.service.certificate import Log, check
-from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.certificate.signed import ShardStatement
 from splitwiper.service.client_keys import ClientKeys
 from splitwiper.service.database import service_database
 from splitwiper.service.expiry import Lapses
@@ -67,7 +67,7 @@ def test_a_shard_that_breaks_training_stops_nobody(tmp_path: Path) -> None:
                 north.settle(patience=30)
                 assert north.await_receipt(ticket, patience=60).exact
                 assert north.certificate(ticket).checked.holds
-                with pytest.raises(TrainingError, match=r"set aside what 'west' sent.*folder here is in order.*forget"):
+                with pytest.raises(TrainingError, match=r"set aside what 'west' sent.*folder here is intact.*forget"):
                     west.learn(odd)
                 (removed,) = [e for e in ledger.entries(server_store.database) if e.get("by")]
                 assert (removed["client"], removed["by"]) == ("west", "training")
@@ -111,7 +111,7 @@ def test_operators_evict_and_admit(scene: Scene, http) -> None:
     assert scene.server_store.model().digest != before and scene.server_store.ticket(waiting).state == "settled"
     kinds = [e["kind"] for e in ledger.entries(scene.server_store.database) if e.get("client") == "south"]
     assert kinds == ["joined", "shard", "accepted", "evicted", "withdrawn"]
-    with pytest.raises(ForbiddenError, match=rf"evicted 'south' \({REASON}\).*folder here are in order"):
+    with pytest.raises(ForbiddenError, match=rf"evicted 'south' \({REASON}\).*folder here are intact"):
         south.learn(scene.rows["south"])
     with pytest.raises(ForbiddenError, match="evicted client 'south'"):
         south.link.upload("south", shard(scene.folder / "s"), said())

@@ -144,7 +144,7 @@ def test_joining_goes_on_when_the_server_comes_back(tmp_path: Path, certs: Path)
 
     x, y = scene.rows["north"]
     scene.north.link._tries = 1
-    added = scene.north.learn((x + 1, y), patience=60, told=hear)
+    added = scene.north.learn((x + 1, y), patience=60, on_retry=hear)
     assert added.new == len(x) and "cannot be reached" in heard[0]
     scene.stop()
     with pytest.raises(UnreachableError):

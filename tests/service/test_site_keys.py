@@ -6,10 +6,12 @@ The attacker here has the site's TLS key, so that it can connect in its name, an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from service.conftest import COMMITTED, said, shard
 from service.processes import MODEL
@@ -17,8 +19,10 @@ from service.scene import Scene
 from service.serving import link_of
 from splitwiper.config import ClientConfig, ModelConfig
 from splitwiper.errors import ConfigError, DataError, FormatError, IdentityError
-from splitwiper.service.certificate import SigningKey
-from splitwiper.service.certificate.site import Registration, ShardStatement
+from splitwiper.service.certificate import Envelope, SigningKey
+from splitwiper.service.certificate.attestation import Attestation
+from splitwiper.service.certificate.canonical import dumps
+from splitwiper.service.certificate.signed import Registration, ShardStatement, SignedMessage
 from splitwiper.service.site import SiteConfig, join
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.service.site.own_key import OwnKey
@@ -137,3 +141,50 @@ def test_statements_have_one_form() -> None:
     for odd in ({"serial": -1}, {"serial": True}, {"outputs": 1.5}, {"tickets": (1,)}, {"digest": "\n"}):
         with pytest.raises(FormatError):
             ShardStatement.read(ShardStatement(**{**told.__dict__, **odd}).sign(KEY))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda fields: {**fields, "more\x1b": 1}, r"field 'more\\x1b' is unknown"),
+        (lambda fields: {name: fields[name] for name in fields if name != "made"}, "field 'made' is missing"),
+        (lambda fields: {**fields, "client": "north\x1b"}, r"field 'client' is 'north\\x1b'"),
+        (lambda fields: {**fields, "client": ["north"]}, "field 'client' is"),
+        (lambda fields: [fields], "should be an object"),
+    ],
+    ids=["unknown", "missing", "unprintable", "mistyped", "list"],
+)
+def test_a_message_has_its_fields_and_no_others(change: Callable[[dict], Any], words: str) -> None:
+    fields = {"federation": "ward", "client": "north", "made": "2026-01-01", "key": KEY.public.raw.hex()}
+    assert Registration.unpack(Envelope.sign(dumps(fields), [KEY], payload_type=Registration.PAYLOAD_TYPE))
+    with pytest.raises(FormatError, match=words):
+        Registration.unpack(Envelope.sign(dumps(change(fields)), [KEY], payload_type=Registration.PAYLOAD_TYPE))
+
+
+def test_a_message_has_one_spelling() -> None:
+    canonical = dumps({"federation": "ward", "client": "north", "made": "2026-01-01", "key": KEY.public.raw.hex()})
+    for payload in (
+        canonical + b" ",
+        canonical.replace(b'"client"', b'"client":"south","client"'),
+        canonical.replace(b":", b": "),
+    ):
+        with pytest.raises(FormatError, match=r"canonical|there twice"):
+            Registration.unpack(Envelope.sign(payload, [KEY], payload_type=Registration.PAYLOAD_TYPE))
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        (Attestation, "epochs", [[]] * 32_000),
+        (ShardStatement, "tickets", [0] * 32_000),
+        (Registration, "more", {str(n): 0 for n in range(32_000)}),
+    ],
+)
+def test_thousands_of_wrong_elements_are_one_error(kind: type[SignedMessage], field: str, value: Any) -> None:
+    """Collecting an error for each took seconds, in which nobody else was served."""
+    payload = dumps({field: value})
+    with pytest.raises(FormatError) as caught:
+        kind.unpack(Envelope.sign(payload, [KEY], payload_type=kind.PAYLOAD_TYPE))
+    assert len(str(caught.value)) < 400
+    problem = caught.value.__cause__
+    assert not isinstance(problem, ValidationError) or problem.error_count() < 20

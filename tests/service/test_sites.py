@@ -112,10 +112,10 @@ def test_rows_are_suppressed_even_if_the_server_is_down(server: Running, tmp_pat
         with pytest.raises(UnreachableError, match="cannot be reached"):
             north.settle(patience=0.1)
         for state in ("open", "sent"):  # nothing is wrong: the request waits, or was handed over and no more
-            north.client.store.mark([ticket], state)
+            north.client.store.set_state([ticket], state)
             told = verify_site(north)
             assert told.outcome == "unverifiable" and "unfinished work" in told.reason
-        north.client.store.mark([ticket], "open")
+        north.client.store.set_state([ticket], "open")
         assert len(north.client.store.suppressed()) == 10
     server.start()
     with closing(Site(tmp_path / "sites" / "north")) as north:

@@ -104,7 +104,7 @@ def test_a_token_that_others_may_read_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("swt_x\n", encoding="ascii")
     (tmp_path / "token").chmod(0o640)
     config = CallerConfig(name="north", url="https://example.org", token="token")
-    with pytest.raises(IdentityError, match=r"rights 640.*chmod 600 .*token"):
+    with pytest.raises(IdentityError, match=r"permissions 640.*chmod 600 .*token"):
         config.credentials(tmp_path)
     (tmp_path / "token").chmod(0o600)
     assert config.credentials(tmp_path)["token"] == "swt_x"

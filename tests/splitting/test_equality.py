@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from splitting.zoo import CASES, Case
 from splitwiper.splitting import CutWarning, Halves, call_with, split
 from splitwiper.splitting.trees import leaves, map_leaves, same
 
-each = pytest.mark.parametrize("case", CASES, ids=str)
+
+def each(test: Callable[[Case], None]) -> Callable[[Case], None]:
+    """A third of the networks each day."""
+    return pytest.mark.share(3)(pytest.mark.parametrize("case", CASES, ids=str)(test))
 
 
 def cut(case: Case) -> tuple[nn.Module, Halves]:

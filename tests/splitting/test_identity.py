@@ -414,6 +414,7 @@ def test_what_does_not_change_the_network_does_not_change_its_identity(case: str
 # --- halves ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.filterwarnings("ignore::splitwiper.splitting.CutWarning")
 @pytest.mark.parametrize("case", zoo.CASES, ids=str)
 def test_all_halves_of_the_zoo_have_identities(case: zoo.Case) -> None:

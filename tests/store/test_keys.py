@@ -18,7 +18,7 @@ def test_a_key_that_others_may_use_is_refused(tmp_path: Path, rights: int) -> No
     key = tmp_path / "key"
     key.write_text("ab" * 32, encoding="ascii")
     key.chmod(rights)
-    with pytest.raises(IdentityError, match=rf"rights {rights:o}, .* run 'chmod 600 {key}'"):
+    with pytest.raises(IdentityError, match=rf"permissions {rights:o}, .* run 'chmod 600 {key}'"):
         read_key(key)
     for private in (0o600, 0o400):
         key.chmod(private)
@@ -45,7 +45,7 @@ def test_a_sites_signing_key_that_its_group_may_read_is_not_used(tmp_path: Path)
     own = OwnKey(tmp_path, "f")
     public = own.public
     (tmp_path / FILE).chmod(0o640)
-    with pytest.raises(IdentityError, match=r"request-key\.pem has the rights 640.*drop this site's key"):
+    with pytest.raises(IdentityError, match=r"request-key\.pem has permissions 640.*drop this site's key"):
         own.key()
     (tmp_path / FILE).chmod(0o400)
     assert own.public == public

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from shards import written
 from splitwiper.errors import CorruptError, NotFoundError
 from splitwiper.store import ModelRecord, ServerStore, exclusion, files, ledger, manifest_digest
 from splitwiper.store.replay import Replay
-from splitwiper.wire import Column, Label, Request, Statement, open_shard, write_shard
+from splitwiper.wire import Column, Label, Request, Statement, open_shard
 
 LABELS = (Label("", "a"),)
 
@@ -25,10 +26,8 @@ def store(tmp_path: Path) -> ServerStore:
 
 
 def upload(store: ServerStore, client: str, value: float, *tickets: str) -> None:
-    source = store.root.parent / "outgoing"
-    block = ({"x": np.full((2, 3), value, np.float32)}, np.zeros(2, np.int32))
-    with source.open("wb") as file:
-        write_shard(file, columns=[Column("x", "F32", (3,))], rows=2, labels=LABELS, blocks=[block])
+    column, values = Column("x", "F32", (3,)), np.full((2, 3), value, np.float32)
+    source = written(store.root.parent / "outgoing", column, values, LABELS)
     with store.staging(source) as staged:
         record = store.accept(client, staged, open_shard(staged), Statement("", "", "", {}, tickets))
     source.unlink()

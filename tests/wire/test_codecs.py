@@ -1,18 +1,19 @@
 """Codecs: what comes back, how wide a row is, and what is refused."""
 
-import io
 from pathlib import Path
 
 import pytest
 import torch
 
+from shards import written
 from splitwiper.config import CODECS
 from splitwiper.errors import DataError, FormatError
-from splitwiper.wire import Column, Label, open_shard, write_shard
+from splitwiper.wire import Column, Label, open_shard
 from splitwiper.wire.codecs import decode, encode, fitters, pack, stored, unpack
 from splitwiper.wire.shard_check import check_shard
 
 SHAPES = [(6, 4, 4), (3, 3, 3), (5, 8), (7,), ()]
+LABELS = [Label("", "a")]
 LEVELS = {"int8": 255, "int4": 15}
 
 
@@ -85,20 +86,18 @@ def test_constant_channels_come_back_exactly() -> None:
         assert torch.equal(decode(encode(values, column, codec, ranges), column, codec, ranges), values)
 
 
-def written(path: Path, codec: str, ranges: dict[str, dict[str, torch.Tensor]] | None = None) -> Path:
+def coded(path: Path, codec: str, ranges: dict[str, dict[str, torch.Tensor]] | None = None) -> Path:
+    """A shard of random values, with what the codec fitted to them, or something else in its place."""
     column, values = Column("x", "F32", (5, 8)), drawn((5, 8))
     own = fitted(values, column, codec)
-    ranges = ({"x": own} if own else {}) if ranges is None else ranges
-    file = io.BytesIO()
-    block = {"x": encode(values, column, codec, own).numpy()}, torch.zeros(40, dtype=torch.int32).numpy()
-    write_shard(file, columns=[column], rows=40, labels=[Label("", "a")], blocks=[block], codec=codec, fitted=ranges)
-    path.write_bytes(file.getvalue())
-    return path
+    stored_values = encode(values, column, codec, own).numpy()
+    fits = {"x": own} if ranges is None else ranges
+    return written(path, column, stored_values, LABELS, codec=codec, fitted=fits)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_shard_says_how_it_is_coded(tmp_path: Path, codec: str) -> None:
-    shard = open_shard(written(tmp_path / "shard", codec))
+    shard = open_shard(coded(tmp_path / "shard", codec))
     assert shard.codec == codec
     check_shard(shard, [Column("x", "F32", (5, 8))], codec)
     other = "int8" if codec != "int8" else "int4"
@@ -120,13 +119,13 @@ def test_ranges_that_are_missing_or_absurd_are_refused(tmp_path: Path) -> None:
             {"y": good},
         ]
     ):
-        shard = open_shard(written(tmp_path / str(number), "int4", bad))
+        shard = open_shard(coded(tmp_path / str(number), "int4", bad))
         with pytest.raises(DataError, match="fitted"):
             check_shard(shard, [column], "int4")
 
 
 def test_infinite_bfloat16_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "shard", "bfloat16")
+    path = coded(tmp_path / "shard", "bfloat16")
     raw = bytearray(path.read_bytes())
     at = bytes(raw).index(open_shard(path).columns["x"].tobytes()[:16])
     raw[at : at + 2] = b"\x80\x7f"
@@ -136,7 +135,7 @@ def test_infinite_bfloat16_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_codec_of_the_future_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "shard", "int8")
+    path = coded(tmp_path / "shard", "int8")
     path.write_bytes(path.read_bytes().replace(b'"codec":"int8"', b'"codec":"int2"'))
     with pytest.raises(FormatError, match="Upgrade"):
         open_shard(path)
@@ -178,36 +177,25 @@ def test_malformed_predictions_are_refused(change: dict[str, torch.Tensor], told
 @pytest.mark.parametrize("name", ["\ud800", "a\x00b", "x" * 1001, 10**30])
 def test_labels_that_rows_may_not_have_no_shard_may_have(tmp_path: Path, name: str | int) -> None:
     column, label = Column("x", "F32", (1,)), Label("", name)
-    file = io.BytesIO()
-    block = {"x": torch.zeros(2, 1).numpy()}, torch.zeros(2, dtype=torch.int32).numpy()
-    write_shard(file, columns=[column], rows=2, labels=[label], blocks=[block])
-    (tmp_path / "shard").write_bytes(file.getvalue())
+    path = written(tmp_path / "shard", column, torch.zeros(2, 1).numpy(), [label])
     with pytest.raises(DataError, match="label"):
-        check_shard(open_shard(tmp_path / "shard"), [column])
+        check_shard(open_shard(path), [column])
 
 
 def test_values_too_large_to_train_on_are_refused(tmp_path: Path) -> None:
     for codec in ("none", "bfloat16"):
         column, values = Column("x", "F32", (1,)), torch.full((2, 1), 3e38)
-        file = io.BytesIO()
-        block = {"x": encode(values, column, codec).numpy()}, torch.zeros(2, dtype=torch.int32).numpy()
-        write_shard(file, columns=[column], rows=2, labels=[Label("", "a")], blocks=[block], codec=codec)
-        (tmp_path / codec).write_bytes(file.getvalue())
+        path = written(tmp_path / codec, column, encode(values, column, codec).numpy(), LABELS, codec=codec)
         with pytest.raises(DataError, match=r"e\+38.*values up to 1e\+30"):
-            check_shard(open_shard(tmp_path / codec), [column], codec)
+            check_shard(open_shard(path), [column], codec)
 
 
 @pytest.mark.parametrize("codec", ["none", "float16", "bfloat16", "int8", "int4"])
 def test_the_federations_own_bound_is_kept_under_every_codec(tmp_path: Path, codec: str) -> None:
     column, values = Column("x", "F32", (1,)), torch.tensor([[1.0], [-900.0]])
     own = fitted(values, column, codec)
-    ranges = {"x": own} if own else {}
-    file = io.BytesIO()
-    coded = encode(values, column, codec, ranges.get("x")).numpy()
-    block = {"x": coded}, torch.zeros(2, dtype=torch.int32).numpy()
-    write_shard(file, columns=[column], rows=2, labels=[Label("", "a")], blocks=[block], codec=codec, fitted=ranges)
-    (tmp_path / "shard").write_bytes(file.getvalue())
-    opened = open_shard(tmp_path / "shard")
+    stored_values = encode(values, column, codec, own).numpy()
+    opened = open_shard(written(tmp_path / "shard", column, stored_values, LABELS, codec=codec, fitted={"x": own}))
     check_shard(opened, [column], codec, client="north", largest=1000.0)
     with pytest.raises(DataError, match=r"client 'north': column 'x' has the value 900.* up to 100.*standardise"):
         check_shard(opened, [column], codec, client="north", largest=100.0)

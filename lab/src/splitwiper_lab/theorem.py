@@ -81,10 +81,10 @@ def _check(
     epsilon: float, case: str, labels: int, values: int, rows: int, reach: float, *, draws: int, seed: list[int]
 ) -> Inequality:
     random = np.random.default_rng(seed)
-    here = [_gain(random, epsilon, values, rows, reach, draws) for _ in range(2)]  # two copies of t
+    first, second = (_gain(random, epsilon, values, rows, reach, draws) for _ in range(2))  # two copies of t
     other = -_gain(random, epsilon, values, rows, reach, draws)  # a copy of another original, by symmetry
-    ratios = np.abs(_log_posterior(here[0], labels) - _log_posterior(other, labels))
-    pairs = _log_same(here[0], here[1], labels) - _log_same(here[0], other, labels)
+    ratios = np.abs(_log_posterior(first, labels) - _log_posterior(other, labels))
+    pairs = _log_same(first, second, labels) - _log_same(first, other, labels)
     most = epsilon * reach * values * rows
     supremum = float(_log_posterior(np.array(most), labels) - _log_posterior(np.array(-most), labels))
     return Inequality(
@@ -130,9 +130,6 @@ def _log_posterior(gain: Array, labels: int) -> Array:
 
 def _log_same(one: Array, two: Array, labels: int) -> Array:
     """Return the log-probability that two copies have one original: the sum over originals of posteriors' products."""
-    rest = [_log_posterior(gain, labels) - gain for gain in (one, two)]  # of each label but t
-    return np.asarray(
-        np.logaddexp(
-            _log_posterior(one, labels) + _log_posterior(two, labels), math.log(labels - 1) + rest[0] + rest[1]
-        )
-    )
+    first, second = _log_posterior(one, labels), _log_posterior(two, labels)
+    others = math.log(labels - 1) + (first - one) + (second - two)  # the labels but t have equal posteriors
+    return np.asarray(np.logaddexp(first + second, others))

@@ -109,23 +109,13 @@ def workload(
 ) -> Workload:
     """Divide a data set over clients, and choose a network and settings that suit it.
 
-    Args:
-        source: a data set by name, or two joined by ``+``; see `splitwiper_lab.datasets.divide.divided`.
-        model: one of `MODELS`, or the import path of your own network, ``package.module:callable``.
-        partition: ``homogeneous``, ``overlapping``, ``disjoint`` or ``equal``.
-        clients: the number of clients, or their names.
-        seed: the root seed, which also determines the partition.
-        device: the device that both halves are trained on.
-        folder: the data folder.
-        rows: use only this many training rows.
-        share: let several clients hold the label to forget.
-        forget: the label to forget.
-        owner: the client that holds that label.
-        server: fields of `ServerConfig` that override the recipe.
-        client: fields of `ClientConfig` that override the recipe.
-        model_args: arguments of the network.
-        cut: fields of `ModelConfig` (``at``, ``head``, ``inputs``, ``shared``) to override.
-        tokenizer: a ``tokenizer.json`` for texts, fixed beforehand; by default, each word is hashed.
+    The data are those of `splitwiper_lab.datasets.divide.divided`, which says what its arguments mean. The seed, which
+    determines the partition, is also the root seed of training.
+
+    ``model`` is one of `MODELS`, or the import path of your own network, ``package.module:callable``; ``model_args``
+    are its arguments, and both halves are trained on ``device``. Fields in ``server`` (`ServerConfig`), ``client``
+    (`ClientConfig`) and ``cut`` (``at``, ``head``, ``inputs`` and ``shared`` of `ModelConfig`) override the network's
+    recipe. ``tokenizer`` is a ``tokenizer.json`` for texts, fixed beforehand; by default, each word is hashed.
 
     Raises:
         ConfigError: there is no such network, it does not take such rows, or a setting is wrong.
@@ -133,42 +123,29 @@ def workload(
         DataError: the data set is damaged, or cannot be divided like that.
     """
     network = _network(model)
-    both = {"device": device}
-    epochs = {"epochs": EPOCHS[same]} if (same := source.replace("-", "")) in EPOCHS else {}
-    serving = {**network.server, **epochs, **both, **(server or {})}
-    holding = {**network.client, **both, "keys": "seeded", **(client or {})}
     # before data is read, which may take long, so that wrong settings are reported at once
-    serving_config = from_dict(ServerConfig, serving, where="server.")
-    holding_config = from_dict(ClientConfig, holding, where="client.")
-    if "keys" not in (client or {}) and (holding_config.masking.is_on or holding_config.noise.is_on):
-        holding_config = dataclasses.replace(holding_config, keys="random")  # a seeded key hides nothing
-    found = divided(
-        source,
-        partition=partition,
-        clients=clients,
-        forget=forget,
-        owner=owner,
-        share=share,
-        seed=seed,
-        folder=folder,
-        rows=rows,
-    )
+    serving, holding = _recipes(network, source, {"device": device}, server or {}, client or {})
+    place: dict[str, Any] = {"forget": forget, "owner": owner, "share": share}
+    found = divided(source, partition=partition, clients=clients, seed=seed, folder=folder, rows=rows, **place)
     args = dict(model_args or {})
     train, test, shortened = _encoded(found, args, tokenizer)
-    return Workload(
-        train=train,
-        test=test,
-        tasks={name: task for name, task in found.tasks.items() if task},
-        config=Config(
-            seed=seed,
-            server=serving_config,
-            client=holding_config,
-            model=_model(model, network, train, found, args, cut or {}),
-        ),
-        forget=found.forget,
-        owner=found.owner,
-        shortened=shortened,
-    )
+    tasks = {name: task for name, task in found.tasks.items() if task}
+    chosen = _model(model, network, train, found, args, cut or {})
+    config = Config(seed=seed, server=serving, client=holding, model=chosen)
+    return Workload(train, test, tasks, config, found.forget, found.owner, shortened)
+
+
+def _recipes(
+    network: NetworkRecipe, source: str, both: Mapping[str, Any], server: Mapping[str, Any], client: Mapping[str, Any]
+) -> tuple[ServerConfig, ClientConfig]:
+    """Return the settings of both halves: the network's recipe, overridden by what the caller gives."""
+    name = source.replace("-", "")
+    epochs = {"epochs": EPOCHS[name]} if name in EPOCHS else {}
+    serving = from_dict(ServerConfig, {**network.server, **epochs, **both, **server}, where="server.")
+    holding = from_dict(ClientConfig, {**network.client, **both, "keys": "seeded", **client}, where="client.")
+    if "keys" not in client and (holding.masking.is_on or holding.noise.is_on):
+        holding = dataclasses.replace(holding, keys="random")  # a seeded key hides nothing
+    return serving, holding
 
 
 def known_name(model: str) -> str:
@@ -181,6 +158,7 @@ def _network(model: str) -> NetworkRecipe:
     """Return what is known of a network: nothing where it is given by an import path."""
     module, _, short = model.rpartition(":")
     of_ours = module in (models.__name__, splitwiper.models.__name__)
+    # a name in our modules that is no network there is a misspelling, and not a network of the caller's own
     if module and not (of_ours and not callable(getattr(models, short, None))):
         return NetworkRecipe("")
     if short not in MODELS or module:
@@ -200,13 +178,13 @@ def _encoded(
     shortened = 0
     parts: list[dict[str, Part]] = []
     for part in (found.train, found.test):
-        out = dict(part)
+        encoded = dict(part)
         for name, (inputs, labels) in part.items():
             if isinstance(inputs, list):
                 texts = encode(inputs, **sizes, tokenizer=tokenizer)
-                out[name] = (texts.inputs, labels)
+                encoded[name] = (texts.inputs, labels)
                 shortened += texts.cut
-        parts.append(out)
+        parts.append(encoded)
     return parts[0], parts[1], shortened
 
 
@@ -223,13 +201,13 @@ def _model(
     named = inputs if isinstance(inputs, Mapping) else {"x": inputs}
     shape = next(iter(named.values())).shape[1:]
     kind = "texts" if isinstance(inputs, Mapping) else {3: "images", 1: "tables"}.get(len(shape), "")
-    told = {"inputs": {name: _described(array) for name, array in named.items()}}
+    rows = {"inputs": {name: _described(array) for name, array in named.items()}}
     if not network.takes:
-        return from_dict(ModelConfig, {"factory": model, "args": args, **told, **cut}, where="model.")
+        return from_dict(ModelConfig, {"factory": model, "args": args, **rows, **cut}, where="model.")
     if kind != network.takes or (model == "digits_cnn" and shape != (1, 8, 8)):
         fitting = [name for name, other in MODELS.items() if other.takes == kind and name != "digits_cnn"]
         raise ConfigError(
-            f"{model} does not take rows of {'+'.join(found.sources)} ({', '.join(told['inputs'].values())}); "
+            f"{model} does not take rows of {'+'.join(found.sources)} ({', '.join(rows['inputs'].values())}); "
             f"{' or '.join(fitting)} does."
         )
     own: dict[str, Any] = {"outputs": sum(map(len, found.labels.values()))}
@@ -241,7 +219,7 @@ def _model(
         own |= {"augment": True} if set(found.sources) <= set(MIRRORED) else {}
         own |= {"channels": shape[0], "side": shape[1]} if shape != (3, 32, 32) else {}
     module = splitwiper.models if hasattr(splitwiper.models, model) else models
-    values = {"factory": f"{module.__name__}:{model}", "args": {**own, **args}, "at": "stem", "head": "head", **told}
+    values = {"factory": f"{module.__name__}:{model}", "args": {**own, **args}, "at": "stem", "head": "head", **rows}
     return from_dict(ModelConfig, {**values, "shared": network.shared, **cut}, where="model.")
 
 

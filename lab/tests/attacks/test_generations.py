@@ -12,7 +12,6 @@ from attacks.masked import federation, plain, rows_of, write
 from splitwiper.errors import FormatError, InputError, NotFoundError
 from splitwiper_lab.attacks import AttackResult, Evidence, SeenShard, ServerView, Truth, measure, snapshot
 from splitwiper_lab.attacks.generations import by_likeness, in_order, vanished_codes, vanished_rows
-from splitwiper_lab.attacks.measuring import row_codes
 
 
 def found(view: ServerView, truth: Truth) -> dict[str, AttackResult]:
@@ -76,7 +75,7 @@ def test_codes_that_vanish_together_belong_together(duplicate: tuple[ServerView,
     view, truth = duplicate
     old = view.present[0]
     kept = truth.rows[old.place] != 6
-    codes = row_codes(old, view)[kept]
+    codes = view.codes_of(old)[kept]
     new = SeenShard(old.client, 2, write(tmp_path / "new", view, rows_of(old.shard)[kept], codes))
     assert truth.ids is not None
     after = Truth(

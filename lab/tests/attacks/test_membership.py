@@ -27,6 +27,7 @@ from splitwiper.errors import DataError
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.membership import (
+    Judges,
     Knowledge,
     MembershipClaim,
     Model,
@@ -37,7 +38,6 @@ from splitwiper_lab.attacks.membership import (
     label_only,
     loss,
     measure,
-    membership,
     refuse_overlap,
     shadow_pairs,
     two_model,
@@ -126,7 +126,7 @@ def test_an_unlearning_is_compared_with_training_without_the_rows(
 
 def test_all_attacks_at_once_repeat_and_are_compared(rows: Sample, target: ModelPair) -> None:
     shadows = shadow_pairs(some(rows, 600, 800), train, count=2, share=0.3)
-    once, twice = (membership(target, shadows, reference=target.before, seed=3) for _ in range(2))
+    once, twice = (Judges(shadows, seed=3)(target, reference=target.before) for _ in range(2))
     assert [o.attack for o in once] == ATTACKS
     assert once == twice and all((a.scores == b.scores).all() for a, b in zip(once, twice, strict=True))
     assert [o.comparison is not None for o in once] == [True, True, False, True]
@@ -144,7 +144,7 @@ def test_a_forgotten_class_has_no_output(rows: Sample) -> None:
     target = class_unlearning(rows, three)
     shadows = shadow_pairs(some(rows, 600, 1400), train, count=2, forget="class", labels=[three])
     assert all(len(shadow.after.labels) == 9 and set(shadow.candidates.labels) == {three} for shadow in shadows)
-    both, only, before, after = membership(target, shadows, reference=target.after)
+    both, only, before, after = Judges(shadows)(target, reference=target.after)
     assert all(o.comparison is not None and o.comparison.verdict == "equal" for o in (both, only, after))
     assert both.labels_gone == only.labels_gone == after.labels_gone == len(target.truth)
     assert before.labels_gone == 0 and before.comparison is None
@@ -163,7 +163,7 @@ def test_a_single_shadow_will_do(rows: Sample, target: ModelPair) -> None:
 
 def test_some_labels_are_enough(rows: Sample, target: ModelPair) -> None:
     shadows = shadow_pairs(some(rows, 600, 1200, only=range(6)), train, count=2, share=0.3)
-    outcomes = membership(target, shadows)
+    outcomes = Judges(shadows)(target)
     assert {(o.knowledge.labels, o.knowledge.tasks) for o in outcomes} == {("partial", "same")}
     assert len(shadows[0].before.labels) == 6 and found(outcomes[0]) and outcomes[1].interval[0] > 0.6
     unknown = sum(label.name in range(6, 10) for label in target.candidates.labels)
@@ -173,7 +173,7 @@ def test_some_labels_are_enough(rows: Sample, target: ModelPair) -> None:
 def test_another_task_is_enough(rows: Sample, target: ModelPair) -> None:
     strange = shadow_pairs(some(tumours(), 0, 300), train, count=2, share=0.3)
     mixed = [*strange, *shadow_pairs(some(rows, 600, 1200, only=range(5)), train, count=2, share=0.3)]
-    outcomes = membership(target, mixed)
+    outcomes = Judges(mixed)(target)
     assert {(o.knowledge.labels, o.knowledge.tasks) for o in outcomes} == {("partial", "mixed")}
     assert len(strange[0].before.labels) == 2 and outcomes[0].interval[0] > 0.6
     lone = measure(two_model(strange)(target), target, Knowledge.of(target, strange))
@@ -383,7 +383,7 @@ def test_shadow_rows_must_be_the_attackers_own(rows: Sample, target: ModelPair) 
         refuse_overlap(target, Sample(rows.columns[""][200:210].astype(np.float64), [Label("other", 1)] * 10))
     own = shadow_pairs(rows.take(np.r_[0:2, 600:700]), _guess, count=1)
     with pytest.raises(DataError, match="2 shadow rows"):
-        membership(target, own)
+        Judges(own)(target)
     refuse_overlap(target, some(rows, 560, 600))
 
 
@@ -435,7 +435,7 @@ def test_answers_that_are_no_posteriors(change: Callable[[Array], Array], messag
 def test_shadows_that_make_no_sense(rows: Sample, target: ModelPair, shadows: list[ModelPair]) -> None:
     own = some(rows, 600, 700)
     with pytest.raises(DataError, match="there are no shadows"):
-        membership(target, [])
+        Judges([])
     with pytest.raises(DataError, match="no rows"):
         shadow_pairs(rows.take(np.arange(0)), _guess)
     for wrong in ({"count": 0}, {"share": 0.0}, {"share": 1.5}, {"forget": "all"}):

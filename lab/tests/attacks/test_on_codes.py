@@ -11,10 +11,18 @@ import numpy as np
 import pytest
 
 from splitwiper_lab.attacks import AttackResult, Evidence, ServerView, Truth, measure
-from splitwiper_lab.attacks.code_means import birch_means, kmeans_means, merged_means
-from splitwiper_lab.attacks.own_model import confusion, feature_means, head_rows
-from splitwiper_lab.attacks.row_counts import counts, equal_counts, like_counts
-from splitwiper_lab.attacks.row_matching import row_matching
+from splitwiper_lab.attacks.code_groups import (
+    birch_means,
+    confusion,
+    counts,
+    equal_counts,
+    feature_means,
+    head_rows,
+    kmeans_means,
+    like_counts,
+    merged_means,
+    row_matching,
+)
 from splitwiper_lab.attacks.suite import ON_CODES
 
 Known = tuple[ServerView, Truth]

@@ -15,12 +15,9 @@ from splitwiper import Federation
 from splitwiper.errors import InputError
 from splitwiper_lab.attacks import AttackResult, Evidence, Pictures, ServerView, Truth, inputs_of, measure
 from splitwiper_lab.attacks.auxiliary import auxiliary, known_rows
-from splitwiper_lab.attacks.cells import merged_cells
-from splitwiper_lab.attacks.code_mixture import code_mixture, settled
 from splitwiper_lab.attacks.measuring import true_rows
-from splitwiper_lab.attacks.png import png
-from splitwiper_lab.attacks.reconstruction import psnr, rebuild, reconstruction, ssim
-from splitwiper_lab.attacks.row_clusters import row_clusters
+from splitwiper_lab.attacks.reconstruction import png, psnr, rebuild, reconstruction, ssim
+from splitwiper_lab.attacks.row_clusters import code_mixture, merged_cells, row_clusters, settled
 
 Known = tuple[ServerView, Truth]
 

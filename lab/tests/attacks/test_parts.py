@@ -14,9 +14,8 @@ from sklearn.metrics import silhouette_score
 from splitwiper.errors import FormatError, InputError
 from splitwiper.wire import Label
 from splitwiper_lab.attacks import AttackFinding, Evidence, ServerView, Truth, measure
-from splitwiper_lab.attacks.choosing_k import METHODS, _silhouette
 from splitwiper_lab.attacks.features import pooled, reduced
-from splitwiper_lab.attacks.kmeans import kmeans
+from splitwiper_lab.attacks.kmeans import METHODS, _silhouette, kmeans
 from splitwiper_lab.attacks.linkage import merge_distances, merge_points
 
 Known = tuple[ServerView, Truth]

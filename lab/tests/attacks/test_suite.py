@@ -45,7 +45,7 @@ def test_the_verdict_on_keyed_codes_names_what_the_attacker_knew(keyed: Known) -
     results = suite(view, truth=truth, quick=True)
     assert results[0].knows in ("Q", "aux")
     assert "told" in verdict(results) and "Without a hint" in verdict(results)
-    assert "picked by the truth" in verdict(results)
+    assert "chosen by the true labels" in verdict(results)
     by_name = {r.attack: r for r in results}
     assert by_name[GUESS].sample_recovery is not None and by_name[GUESS].sample_recovery < 0.2
     assert by_name[AS_SEEN].sample_recovery is not None and by_name[AS_SEEN].sample_recovery < 0.7

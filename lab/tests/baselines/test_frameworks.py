@@ -217,7 +217,7 @@ def test_inputs_that_do_not_fit() -> None:
     assert trained.network.predict("north", digits()["north"][0][:0]) == []
     with pytest.raises(DataError, match="rows of shape"):
         trained.network.predict("north", np.zeros((3, 1, 9, 8), np.float32))
-    with pytest.raises(DataError, match=r"client 'north'.*cut needs"):
+    with pytest.raises(DataError, match=r"client 'north'.*but the cut expects"):
         problem({"north": (np.zeros((3, 1, 9, 8), np.float32), [1, 2, 3])})
 
 

@@ -69,6 +69,7 @@ def weights_of(net: Network, names: list[str]) -> dict[str, Tensor]:
     return found
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("start", ["scratch", "pretrained"])
 @pytest.mark.parametrize("schedule", ["interleaved", "turns"])
 @pytest.mark.parametrize("kind", FRAMEWORKS.values(), ids=FRAMEWORKS)

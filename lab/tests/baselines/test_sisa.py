@@ -22,7 +22,7 @@ from splitwiper.wire import Label
 from splitwiper_lab.baselines.problem import Forgetting, Problem
 from splitwiper_lab.baselines.sharding import places
 from splitwiper_lab.baselines.sisa import Sisa, by_vote, sisa
-from splitwiper_lab.baselines.whole import Weights, Whole, loaded, logits_of, poolable, train_whole
+from splitwiper_lab.baselines.whole import Weights, Whole, answering, loaded, poolable, train_whole
 from splitwiper_lab.workloads import Workload, workload
 
 SHARDS = 4
@@ -172,8 +172,8 @@ def test_standardised_inputs_are_refitted_on_what_is_left() -> None:
     assert max(w.fitted["x"][1].max() for w in learned.models.values()) > 1e4
     weights = after.models[0]
     shift, scale = (part.numpy() for part in weights.fitted["x"])
-    plain = logits_of(after.problem, replace(weights, fitted={}), (x - shift) / scale)
-    torch.testing.assert_close(logits_of(after.problem, weights, x), plain)
+    plain = answering(after.problem, replace(weights, fitted={}))((x - shift) / scale)
+    torch.testing.assert_close(answering(after.problem, weights)(x), plain)
 
 
 def test_nothing_but_the_seed_and_the_rows_matters(problem: Problem, learned: Sisa) -> None:
@@ -270,7 +270,7 @@ def test_posteriors_are_the_mean_over_the_union_of_labels(problem: Problem, work
     assert min(len(weights.labels) for weights in learned.models.values()) < len(labels)
     expected = np.zeros_like(chances)
     for weights in learned.models.values():
-        table = torch.softmax(logits_of(problem, weights, x).double(), dim=1).numpy()
+        table = torch.softmax(answering(problem, weights)(x).double(), dim=1).numpy()
         for column, label in enumerate(weights.labels):
             expected[:, labels.index(label)] += table[:, column] / len(learned.models)
     np.testing.assert_allclose(chances, expected, atol=1e-12)
@@ -313,7 +313,7 @@ def test_constituents_that_know_nothing_of_a_task_abstain(problem: Problem, work
     made = [replace(learned.shards[0][0], weights=weights) for weights in (left, right, right)]
     model = replace(learned, shards={n: (checkpoint,) for n, checkpoint in enumerate(made)})
     x = work.test["north"][0]
-    answers = logits_of(tasked, left, x).argmax(dim=1)
+    answers = answering(tasked, left)(x).argmax(dim=1)
     assert len(answers.unique()) > 1
     assert model.predict(x, task="left") == [left.labels[n] for n in answers]
 
@@ -448,7 +448,7 @@ def test_a_shadow_model_has_the_outputs_it_is_told(problem: Problem) -> None:
     weights = trained(problem, [east], labels=problem.labels)
     assert weights.labels == problem.labels
     assert len(weights.losses) == 1
-    logits = logits_of(problem, weights, torch.from_numpy(east.shard.columns["x"]))
+    logits = answering(problem, weights)(torch.from_numpy(east.shard.columns["x"]))
     assert logits.shape == (len(east), len(problem.labels))
     net = loaded(problem, weights)
     with torch.inference_mode():
@@ -464,7 +464,8 @@ def test_going_on_keeps_what_is_known_and_adds_outputs(problem: Problem) -> None
     east, north = problem.clients["east"], problem.clients["north"]
     first = trained(problem, [east])
     still = replace(problem.config.server, lr=1e-30, weight_decay=0.0, momentum=0.0)
-    on = trained(problem, [east, north], before=first, recipe=still)
+    calm = replace(problem, config=replace(problem.config, server=still))
+    on = trained(calm, [east, north], before=first)
     assert set(on.labels) == {*east.labels, *north.labels}
     rows = [on.labels.index(label) for label in first.labels]
     assert torch.equal(on.server["head.weight"][rows], first.server["head.weight"])

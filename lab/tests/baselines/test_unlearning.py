@@ -44,6 +44,7 @@ def given_without(level: str) -> dict:
     return data
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_retraining_is_never_having_had_the_rows(name: str, level: str, learned: dict[str, Trained]) -> None:
@@ -57,6 +58,7 @@ def test_retraining_is_never_having_had_the_rows(name: str, level: str, learned:
     assert {name for name, cost in again.preparing.items() if cost.flops} == ({"north"} if level != "client" else set())
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["vanilla", "u-shaped", "splitfed-v1"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from commands.comparing import HEAD, SYSTEMS, TWO, WAYS, lines_of, write
+from splitwiper.store import files
 
 
 def test_one_object_for_each_system_and_way(compared: tuple[Path, str], smoke: Path, call_json) -> None:
@@ -233,9 +234,7 @@ def test_one_system_that_fails_does_not_end_the_others(call, tmp_path: Path) -> 
 
 
 def test_a_folder_is_one_comparisons_at_a_time(smoke: Path, call, tmp_path: Path, nothing_is_computed: None) -> None:
-    fcntl = pytest.importorskip("fcntl")
-    with (tmp_path / ".lock").open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
+    with files.locked(tmp_path):
         problem = call("compare", smoke, "--out", tmp_path, code=8).stderr
     assert f"another comparison writes into {tmp_path}" in problem
 

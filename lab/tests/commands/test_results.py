@@ -32,7 +32,10 @@ def test_readmes_are_written_when_asked(tmp_path: Path, call, monkeypatch) -> No
     assert not list(tmp_path.glob("experiments/*/README.md"))
     assert "no results of scale full" in call("results", "--readmes", *folder, code=2).stderr
     assert not list(tmp_path.glob("experiments/*/README.md"))
-    shutil.copytree(Path(__file__).parents[3] / "results" / "reproduce", tmp_path / "results" / "reproduce")
+    measured = tmp_path / "results" / "reproduce" / "full"
+    measured.mkdir(parents=True)
+    for name in ("consensus", "kmeans"):
+        shutil.copy(Path(__file__).parents[3] / "results" / "reproduce" / "full" / f"{name}.jsonl", measured)
     told = json.loads(call("results", "--readmes", "--json", *folder).stdout)
     assert len(told["readmes"]) == len(list(tmp_path.glob("experiments/*/README.md"))) == len(told["experiments"])
     assert json.loads(call("results", "--readmes", "--json", *folder).stdout)["readmes"] == []

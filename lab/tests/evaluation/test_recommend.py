@@ -39,7 +39,7 @@ def test_where_nothing_hides_that_is_said_first() -> None:
     assert "hide no more than names and counts" in said and "What hides most is “dear”" in said
     half = recommendation([PLAIN, point("cheap", 0.94, 0.7), point("dear", 0.5, 0.4)])
     assert "The best of the cheap ones is “cheap”" in half and "The cheapest that hides labels is “dear”" in half
-    assert "ten rows of each label recovers 90.0\xa0% at least" in half
+    assert "ten rows of each label recovers at least 90.0\xa0%" in half
 
 
 def test_too_little_to_say_anything() -> None:

@@ -227,6 +227,7 @@ def test_trouble_in_one_place_stops_no_other(tmp_path: Path, monkeypatch: pytest
         assert got == asked == [cell.key for cell in cells(found)]
 
 
+@pytest.mark.usefixtures("forked")
 def test_cells_at_once_say_what_cells_in_turn_say(tmp_path: Path) -> None:
     found, turns = read_experiment(HERE, "convergence", "smoke"), iter([True, True, False])
     measure = ExperimentMeasure(found, Bench(tmp_path))
@@ -235,6 +236,7 @@ def test_cells_at_once_say_what_cells_in_turn_say(tmp_path: Path) -> None:
     assert got == dict(in_turn(cells(found)[:2], measure))
 
 
+@pytest.mark.usefixtures("forked")
 def test_trouble_in_one_process_stops_no_other(tmp_path: Path) -> None:
     found = read_experiment(HERE, "consensus", "smoke")
     lost = dataclasses.replace(found.conditions[0], work={**found.conditions[0].work, "source": "cifar10"})
@@ -345,7 +347,7 @@ def test_all_holds(compared: Experiment) -> None:
 def test_each_check_can_fail(change: dict[str, Any], broken: str, words: str, compared: Experiment) -> None:
     verdicts = {v.name: v for v in judged(compared, filled(compared, **change), CLASS)}
     assert [name for name, v in verdicts.items() if not v.held] == [broken]
-    assert words in verdicts[broken].told()
+    assert words in verdicts[broken].sentence()
 
 
 def test_growth_can_fail(compared: Experiment) -> None:

@@ -52,6 +52,7 @@ def settings(device: str, **server: Any) -> Config:
     )
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("augment", [False, True])
 @pytest.mark.parametrize("make", [vgg, resnet18])
@@ -101,7 +102,7 @@ def test_texts_that_do_not_fit_are_refused_before_training(tmp_path: Path) -> No
     fed = Federation(tmp_path / "run", bert(), settings("cpu"))
     with pytest.raises(DataError, match=f"texts have {LENGTH + 1} tokens, the model takes {LENGTH}: encode them"):
         fed.learn({"north": texts(1, 9, ("World",), length=LENGTH + 1)})
-    with pytest.raises(DataError, match=rf"its half sends activation of shape \[{LENGTH - 1}, 16\], the cut needs"):
+    with pytest.raises(DataError, match=rf"into activation of shape \[{LENGTH - 1}, 16\], but the cut expects"):
         fed.learn({"north": texts(1, 9, ("World",), length=LENGTH - 1)})
     inputs, labels = texts(1, 9, ("World",))
     inputs["input_ids"][7, 2] = WORDS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Annotated
 
@@ -16,34 +15,18 @@ from splitwiper.cli.certificate import certificate
 from splitwiper.cli.certs import certs
 from splitwiper.cli.demo import demo
 from splitwiper.cli.exit_codes import TABLE, guarded, run_to_the_end
-from splitwiper.cli.head import head
-from splitwiper.cli.join import forget, group, join
-from splitwiper.cli.learn import learn
-from splitwiper.cli.output import errors, line
+from splitwiper.cli.forget import forget
+from splitwiper.cli.head import accept_restore, head
+from splitwiper.cli.join import group, join
+from splitwiper.cli.learn import learn, rekey
+from splitwiper.cli.output import note
 from splitwiper.cli.predict import predict
-from splitwiper.cli.rekey import rekey
-from splitwiper.cli.restore import accept_restore, restore
-from splitwiper.cli.serve import serve
+from splitwiper.cli.serve import restore, serve
 from splitwiper.cli.status import status
 from splitwiper.cli.unlearn import receipt, settle, unlearn
 from splitwiper.cli.verify import verify
 from splitwiper.errors import ConfigError
 from splitwiper.extensions import COMMANDS, OF_LABORATORY, extensions, how_to_get
-
-
-def _refusing(message: str) -> Callable[[], None]:
-    """Return a command that says why it cannot be run."""
-
-    def refuse() -> None:
-        raise ConfigError(message)
-
-    return refuse
-
-
-def _needs_arguments(command: Callable[..., None]) -> bool:
-    """Whether some parameter of a command has no default."""
-    return any(one.default is Parameter.empty for one in signature(command).parameters.values())
-
 
 app = typer.Typer(
     name="splitwiper",
@@ -58,23 +41,38 @@ _SERVICE = (serve, join, group, forget, certificate, audit, head, restore, accep
 for _command in (*_COMMANDS, *_SERVICE):
     app.command(no_args_is_help=_command is not demo)(guarded(_command))
 app.add_typer(certs)
-_found = extensions(COMMANDS)
-_ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-for _name in OF_LABORATORY:
-    if _name not in _found:
-        _refuse = _refusing(how_to_get(f"'splitwiper {_name}'"))
-        app.command(_name, hidden=True, context_settings=_ANY_ARGUMENTS)(guarded(_refuse))
-for _name, _point in _found.items():
-    try:
-        _loaded = _point.load()
-    except (ImportError, AttributeError) as _problem:  # what somebody else installed must not stop the product
-        _refuse = _refusing(f"'splitwiper {_name}' of {_point.value} cannot be loaded ({_problem}): install it again.")
-        app.command(_name, hidden=True, context_settings=_ANY_ARGUMENTS)(guarded(_refuse))
-        continue
-    if isinstance(_loaded, typer.Typer):
-        app.add_typer(_loaded, name=_name)
-    else:
-        app.command(_name, no_args_is_help=_needs_arguments(_loaded))(guarded(_loaded))
+
+
+def _add_refusing(name: str, message: str) -> None:
+    """Add a hidden command that, whatever its arguments, says why it cannot be run."""
+
+    def refuse() -> None:
+        raise ConfigError(message)
+
+    any_arguments = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    app.command(name, hidden=True, context_settings=any_arguments)(guarded(refuse))
+
+
+def _add_extensions() -> None:
+    """Add the commands of other packages, and of the laboratory if it is installed."""
+    points = extensions(COMMANDS)
+    for name in OF_LABORATORY:
+        if name not in points:
+            _add_refusing(name, how_to_get(f"'splitwiper {name}'"))
+    for name, point in points.items():
+        try:
+            command = point.load()
+        except (ImportError, AttributeError) as problem:  # what somebody else installed must not stop the product
+            _add_refusing(name, f"'splitwiper {name}' of {point.value} cannot be loaded ({problem}): install it again.")
+            continue
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            defaults = [parameter.default for parameter in signature(command).parameters.values()]
+            app.command(name, no_args_is_help=Parameter.empty in defaults)(guarded(command))
+
+
+_add_extensions()
 
 
 def _version(asked: bool) -> None:
@@ -99,7 +97,7 @@ def _root(
 
 def _warned(message: Warning | str, *_where: object, **_more: object) -> None:
     """Print a warning without the place in the source that it comes from."""
-    line(errors(), Text("warning: ", "bold yellow"), str(message))
+    note(Text("warning: ", "bold yellow"), str(message))
 
 
 def main() -> None:

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from splitwiper.cli import output
-from splitwiper.cli.exit_codes import OUTCOMES, when_interrupted
+from splitwiper.cli.exit_codes import helping, when_interrupted
+from splitwiper.cli.options import Json
+from splitwiper.cli.outcomes import conclude
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.runs import look_here
-from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError
 
 if TYPE_CHECKING:
     from splitwiper.service.audit import Audited
 
 _FORGED = (1, 2, 5)
+"""Numbers of forged epochs for which the chance of having caught one is shown."""
 
 
+@helping("""
+    The file:
+      name = "tuv"                         # as the certificate has it
+      url = "https://splitwiper.example.org:8443"
+      certs = "certs/tuv"                  # what 'splitwiper certs auditor' made
+      sites = "sites"                      # NAME.pem, the key of every site
+      [model]                              # as the federation agreed on it
+
+    Example:
+      splitwiper audit tuv.toml --out audit
+      splitwiper audit tuv.toml --out audit --epochs 3
+""")
 def audit(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The auditor's TOML file.", show_default=False)],
     out: Annotated[
@@ -32,30 +47,21 @@ def audit(
     keep: Annotated[bool, typer.Option("--keep", help="Keep what was downloaded: every client's activations.")] = False,
     patience: Annotated[
         float,
-        typer.Option("--patience", min=0, help="Seconds to begin again while the server trains or shards change."),
+        typer.Option(
+            "--patience", min=0, help="Seconds to keep retrying while the server is training or shards are changing."
+        ),
     ] = 600.0,
     as_json: Json = False,
 ) -> None:
     """Audit a server with only an auditor's certificate.
 
-    The whole ledger and all shards are downloaded; each shard must carry its
-    site's own signature, and be of a site that the auditor has a key of: a server
-    could make one up, which shows only with keys that the sites themselves gave
-    (without 'sites', that is reported as unchecked). The server half is recomputed,
-    wholly or in a random choice of epochs, and compared bit for bit. What came out
-    is signed with the auditor's key and sent to the server, whose certificates
-    carry it from then on. Exit codes are those of 'splitwiper verify'.
-
-    The file:
-      name = "tuv"                         # as the certificate has it
-      url = "https://splitwiper.example.org:8443"
-      certs = "certs/tuv"                  # what 'splitwiper certs auditor' made
-      sites = "site-keys"                  # NAME.pem, the key of every site
-      [model]                              # as the federation agreed on it
-
-    Example:
-      splitwiper audit tuv.toml --out audit
-      splitwiper audit tuv.toml --out audit --epochs 3
+    The whole ledger and all shards are downloaded; each shard must be signed by a
+    site whose key the auditor has. Take these keys from the sites themselves
+    ('sites' in the file): only they expose a site that the server made up. Without
+    'sites', that is reported as unchecked. The server half is recomputed, wholly
+    or in a random choice of epochs, and compared bit for bit. The result is signed
+    with the auditor's key and sent to the server, whose certificates carry it from
+    then on. Exit codes are those of 'splitwiper verify'.
     """
     from splitwiper.service.audit import audit as run
     from splitwiper.service.audit import read_audit
@@ -66,41 +72,31 @@ def audit(
         raise InputError("give --epochs or --all, not both.")
     settings = read_audit(config)
     with Bars(quiet=as_json) as bars, when_interrupted("An audit changes nothing: run it again."):
-        found = run(settings, config.parent, out, epochs=epochs, keep=keep, progress=bars, patience=patience)
-    if as_json:
-        output.emit(_plain(found))
-    else:
-        _tell(found, out / PUBLIC)
-    raise typer.Exit(OUTCOMES[found.checked.outcome])
-
-
-def _plain(found: Audited) -> dict[str, Any]:
-    return {
-        "outcome": found.checked.outcome,
-        "reason": found.checked.reason,
-        "checks": found.checked.checks,
-        "epochs": found.epochs,
-        "of": found.of,
-        "seconds": found.seconds,
-        "share": found.share,
-        "bytes": found.received,
-        "caught": {str(forged): found.caught(forged) for forged in _FORGED},
-        "attested": found.attested,
+        audited = run(settings, config.parent, out, epochs=epochs, keep=keep, progress=bars, patience=patience)
+    fields = {
+        "epochs": audited.epochs,
+        "of": audited.of,
+        "seconds": audited.seconds,
+        "share": audited.share,
+        "bytes": audited.received,
+        "caught": {str(forged): audited.caught(forged) for forged in _FORGED},
+        "attested": audited.attested,
     }
+    conclude(audited.checked, fields, as_json=as_json, notes=_notes(audited, out / PUBLIC))
 
 
-def _tell(found: Audited, key: Path) -> None:
-    out = output.output()
-    output.verdict(out, found.checked)
-    if found.of and found.epochs:
-        chances = ", ".join(
-            f"{forged}: {output.percent(found.caught(forged))}" for forged in _FORGED if forged <= found.of
+def _notes(audited: Audited, key: Path) -> Iterator[str]:
+    """Yield what is said below the checks: how much was recomputed, and what that would have found."""
+    if audited.of and audited.epochs:
+        chances = []
+        for forged in _FORGED:
+            if forged <= audited.of:
+                chances.append(f"{forged}: {output.percent(audited.caught(forged))}")
+        yield (
+            f"{len(audited.epochs)} of {audited.of} epochs recomputed in {output.seconds(audited.seconds)}, "
+            f"{output.percent(audited.share)} of the server's training. Caught if so many epochs were forged: "
+            f"{', '.join(chances)}."
         )
-        output.line(
-            out,
-            f"{len(found.epochs)} of {found.of} epochs recomputed in {output.seconds(found.seconds)}, "
-            f"{output.percent(found.share)} of the server's training. Caught if so many epochs were forged: {chances}.",
-        )
-    output.line(out, f"Downloaded: {output.size(found.received)}.")
-    if found.attested:
-        output.line(out, f"Signed and sent. Others check it with the public key {key}.")
+    yield f"Downloaded: {output.size(audited.received)}."
+    if audited.attested:
+        yield f"Signed and sent. Others check it with the public key {key}."

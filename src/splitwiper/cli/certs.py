@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from splitwiper.cli import output
-from splitwiper.cli.certs_show import show, show_issued, token_of
+from splitwiper.cli.certs_show import show, show_issued, token_values
 from splitwiper.cli.certs_signing import signing
 from splitwiper.cli.exit_codes import guarded
-from splitwiper.cli.unlearn import Json
+from splitwiper.cli.options import Json
 from splitwiper.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from splitwiper.service.identity.names import Kind
 
+KINDS = ("client", "operator", "auditor", "server")
 certs = typer.Typer(
-    name="certs",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="Certificates and tokens: who may call a server.",
+    name="certs", no_args_is_help=True, rich_markup_mode="rich", help="Certificates and tokens: who may call a server."
 )
 Place = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the CA.", show_default=False)]
 Hosts = Annotated[
@@ -36,15 +34,19 @@ KindOf = Annotated[
     typer.Option("--kind", metavar="KIND", help="client, operator, auditor or server, where several have the name."),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The identity's name.", show_default=False)]
-Days = Annotated[int, typer.Option("--days", metavar="N", help="How long the certificate holds.")]
+Days = Annotated[int, typer.Option("--days", metavar="N", help="Days for which the certificate is valid.")]
 
 
 def init(
     folder: Place,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What certificates call the organisation.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The organisation's name in the certificates.")],
     hosts: Hosts = None,
-    days: Annotated[int, typer.Option("--days", metavar="N", help="How long the CA's certificate holds.")] = 3650,
-    server_days: Annotated[int, typer.Option("--server-days", metavar="N", help="How long the server's does.")] = 365,
+    days: Annotated[
+        int, typer.Option("--days", metavar="N", help="Days for which the CA's certificate is valid.")
+    ] = 3650,
+    server_days: Annotated[
+        int, typer.Option("--server-days", metavar="N", help="Days for which the server's is valid.")
+    ] = 365,
     as_json: Json = False,
 ) -> None:
     """Make a certificate authority, and the server's certificate.
@@ -58,21 +60,21 @@ def init(
     """
     from splitwiper.service.identity import Authority
 
-    made = Authority.create(folder, name, hosts or (), days=days, server_days=server_days)
+    authority = Authority.create(folder, name, hosts or (), days=days, server_days=server_days)
     notes = [f"{folder / 'authority'} has the CA's key: keep it here, and a backup where nobody else can read it."]
     if hosts:
         notes.append(f"{folder / 'server'} goes to the server.")
     else:
         notes.append(f"'splitwiper certs server {folder} --host HOST' makes the server's certificate.")
     notes.append(f"'splitwiper certs client {folder} NAME' makes a client's.")
-    show(made, made.listed(), as_json=as_json, notes=notes, name=made.name)
+    show(authority, authority.listed(), as_json=as_json, notes=notes, name=authority.name)
 
 
 def client(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -> None:
     """Make a client's key and certificate.
 
-    FOLDER/clients/NAME goes to the client, by a way that nobody else can read;
-    delete it here then.
+    Send FOLDER/clients/NAME to the client over a private channel, then delete it
+    here.
 
     Example:
       splitwiper certs client certs north
@@ -80,8 +82,8 @@ def client(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -
     """
     from splitwiper.service.identity import Authority
 
-    made = Authority(folder)
-    show_issued(made, made.issue_client(name, days=days), as_json=as_json)
+    authority = Authority(folder)
+    show_issued(authority, authority.issue_client(name, days=days), as_json=as_json)
 
 
 def operator(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -> None:
@@ -94,8 +96,8 @@ def operator(folder: Place, name: Name, days: Days = 365, as_json: Json = False)
     """
     from splitwiper.service.identity import Authority
 
-    made = Authority(folder)
-    show_issued(made, made.issue_operator(name, days=days), as_json=as_json)
+    authority = Authority(folder)
+    show_issued(authority, authority.issue_operator(name, days=days), as_json=as_json)
 
 
 def auditor(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -> None:
@@ -109,12 +111,12 @@ def auditor(folder: Place, name: Name, days: Days = 365, as_json: Json = False) 
     """
     from splitwiper.service.identity import Authority
 
-    made = Authority(folder)
-    show_issued(made, made.issue_auditor(name, days=days), as_json=as_json)
+    authority = Authority(folder)
+    show_issued(authority, authority.issue_auditor(name, days=days), as_json=as_json)
 
 
 def server(folder: Place, hosts: Hosts = None, days: Days = 365, as_json: Json = False) -> None:
-    """Make the server's key and certificate, where 'init' did not.
+    """Make the server's key and certificate, if 'init' did not make them.
 
     FOLDER/server goes to the server. For other hosts later, use 'certs rotate'.
 
@@ -125,8 +127,8 @@ def server(folder: Place, hosts: Hosts = None, days: Days = 365, as_json: Json =
 
     if not hosts:
         raise InputError("give the names and addresses by which clients reach the server: --host HOST.")
-    made = Authority(folder)
-    show_issued(made, made.issue_server(hosts, days=days), as_json=as_json)
+    authority = Authority(folder)
+    show_issued(authority, authority.issue_server(hosts, days=days), as_json=as_json)
 
 
 def token(
@@ -134,8 +136,7 @@ def token(
     name: Name,
     kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="client, operator or auditor.")] = "client",
     days: Annotated[
-        int | None,
-        typer.Option("--days", metavar="N", help="Days until it expires; never if not given."),
+        int | None, typer.Option("--days", metavar="N", help="Days until it expires; never if not given.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -148,26 +149,25 @@ def token(
       splitwiper certs token certs north --days 90
     """
     from splitwiper.service.identity import Authority, Principal, Tokens
+    from splitwiper.service.identity.index import check_days, utc_now
     from splitwiper.service.identity.names import SERVER, check_kind
-    from splitwiper.service.identity.records import check_days, utc_now
 
     Authority(folder)  # says so where the folder is not one
     tokens = Tokens(folder / SERVER)
     expires = None if days is None else utc_now() + check_days(days)
     text = tokens.add(Principal(check_kind(kind), name), expires)
-    (new,) = (one for one in tokens.listed() if one.id == text.split("_")[1])
+    token_id = text.split("_")[1]
+    (new,) = (listed for listed in tokens.listed() if listed.id == token_id)
     if as_json:
-        output.emit({"folder": folder, "token": text} | token_of(new))
+        output.emit({"folder": folder, "token": text} | token_values(new))
         return
-    typer.echo(text)
+    typer.echo(text)  # alone on standard output, so that it can be piped
     until = "for ever" if expires is None else f"until {expires:%Y-%m-%d}"
-    output.line(
-        output.errors(), f"Good {until}, and not shown again. 'splitwiper certs revoke {folder} {new.id}' ends it."
-    )
+    output.note(f"Good {until}, and not shown again. 'splitwiper certs revoke {folder} {token_id}' ends it.")
 
 
 def list_(folder: Place, as_json: Json = False) -> None:
-    """List all certificates and tokens, and which of them hold.
+    """List all certificates and tokens, and which of them are valid.
 
     It needs no passphrase and changes nothing.
 
@@ -178,8 +178,9 @@ def list_(folder: Place, as_json: Json = False) -> None:
     from splitwiper.service.identity import Authority, Tokens
     from splitwiper.service.identity.names import SERVER
 
-    made = Authority(folder)
-    show(made, made.listed(), Tokens(folder / SERVER).listed(), as_json=as_json, name=made.name)
+    authority = Authority(folder)
+    tokens = Tokens(folder / SERVER).listed()
+    show(authority, authority.listed(), tokens, as_json=as_json, name=authority.name)
 
 
 def revoke(folder: Place, which: Which, kind: KindOf = None, as_json: Json = False) -> None:
@@ -195,24 +196,24 @@ def revoke(folder: Place, which: Which, kind: KindOf = None, as_json: Json = Fal
     from splitwiper.service.identity import Authority, Tokens
     from splitwiper.service.identity.names import SERVER
 
-    made, chosen = Authority(folder), _kind(kind)
-    tokens = Tokens(folder / SERVER)
-    gone, missing = [], None
+    authority, tokens = Authority(folder), Tokens(folder / SERVER)
+    owner = _kind(kind)
+    revoked, missing = [], None
     try:
-        gone = made.revoke(which, kind=chosen)
-    except NotFoundError as problem:
+        revoked = authority.revoke(which, kind=owner)
+        owner = revoked[0].kind if revoked else owner
+    except NotFoundError as problem:  # an error only if there is no token either
         missing = problem
-    owner = gone[0].kind if gone else chosen
-    known = [one for one in tokens.listed() if which in (one.id, one.name) and owner in (None, one.kind)]
+    # a name may belong to a certificate and to tokens; if both were revoked, then of one kind of identity
+    known = [token for token in tokens.listed() if which in (token.id, token.name) and owner in (None, token.kind)]
     ended = tokens.revoke(which, kind=known[0].kind if owner else None) if known else []
     if missing is not None and not ended:
         raise missing
     notes = []
-    if gone:
-        notes.append(f"Copy {folder / SERVER / 'revoked.pem'} to the server if its folder is elsewhere.")
-    if ended:
-        notes.append(f"Copy {folder / SERVER / 'tokens.jsonl'} to the server if its folder is elsewhere.")
-    show(made, gone, ended, as_json=as_json, notes=notes)
+    for changed, file in ((revoked, "revoked.pem"), (ended, "tokens.jsonl")):
+        if changed:
+            notes.append(f"Copy {folder / SERVER / file} to the server if its folder is elsewhere.")
+    show(authority, revoked, ended, as_json=as_json, notes=notes)
 
 
 def rotate(
@@ -235,18 +236,17 @@ def rotate(
       splitwiper certs rotate certs server --host new.example.org
     """
     from splitwiper.service.identity import Authority
-    from splitwiper.service.identity.records import check_days
+    from splitwiper.service.identity.index import check_days
 
-    made, span = Authority(folder), check_days(overlap, least=0)
-    new = made.rotate(which, kind=_kind(kind), hosts=hosts or None, days=days, overlap=span)
+    authority, span = Authority(folder), check_days(overlap, least=0)
+    new = authority.rotate(which, kind=_kind(kind), hosts=hosts or None, days=days, overlap=span)
     lists = f"{folder / 'server' / 'revoked.pem'} and superseded.pem next to it"
     note = f"Copy {lists} to the server if its folder is elsewhere."
-    show_issued(made, new, as_json=as_json, notes=[] if new.kind == "server" else [note])
+    show_issued(authority, new, as_json=as_json, notes=[] if new.kind == "server" else [note])
 
 
 def _kind(word: str | None) -> Kind | None:
-    kinds = ("client", "operator", "auditor", "server")
-    if word is None or word in kinds:
+    if word is None or word in KINDS:
         return cast("Kind | None", word)
     raise InputError(f"--kind {word!r}: use 'client', 'operator', 'auditor' or 'server'.")
 

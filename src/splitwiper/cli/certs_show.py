@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -15,42 +16,46 @@ if TYPE_CHECKING:
 STYLES = {"valid": "green", "ending": "yellow", "expired": "bold yellow", "revoked": "bold red"}
 
 
-def issued_of(made: Authority, one: Issued) -> dict[str, Any]:
-    """Return a certificate for machines."""
-    from splitwiper.service.identity.records import utc_now
+def certificate_values(authority: Authority, issued: Issued) -> dict[str, Any]:
+    """Return a certificate for programs."""
+    from splitwiper.service.identity.index import utc_now
 
     return {
-        "kind": one.kind,
-        "name": one.name,
-        "serial": one.serial,
-        "authority": one.authority,
-        "state": one.state(utc_now()),
-        "not_before": one.not_before.isoformat(),
-        "not_after": one.not_after.isoformat(),
-        "ends": one.ends.isoformat() if one.ends else None,
-        "revoked": one.revoked.isoformat() if one.revoked else None,
-        "hosts": list(one.hosts),
-        "folder": made.folder_of(one),
+        "kind": issued.kind,
+        "name": issued.name,
+        "serial": issued.serial,
+        "authority": issued.authority,
+        "state": issued.state(utc_now()),
+        "not_before": issued.not_before.isoformat(),
+        "not_after": issued.not_after.isoformat(),
+        "ends": _iso(issued.ends),
+        "revoked": _iso(issued.revoked),
+        "hosts": list(issued.hosts),
+        "folder": authority.folder_of(issued),
     }
 
 
-def token_of(one: Token) -> dict[str, Any]:
-    """Return what is known of a token, for machines."""
-    from splitwiper.service.identity.records import utc_now
+def token_values(token: Token) -> dict[str, Any]:
+    """Return what is known of a token, for programs."""
+    from splitwiper.service.identity.index import utc_now
 
     return {
-        "id": one.id,
-        "kind": one.kind,
-        "name": one.name,
-        "state": one.state(utc_now()),
-        "created": one.created.isoformat(),
-        "expires": one.expires.isoformat() if one.expires else None,
-        "revoked": one.revoked.isoformat() if one.revoked else None,
+        "id": token.id,
+        "kind": token.kind,
+        "name": token.name,
+        "state": token.state(utc_now()),
+        "created": token.created.isoformat(),
+        "expires": _iso(token.expires),
+        "revoked": _iso(token.revoked),
     }
+
+
+def _iso(time: datetime | None) -> str | None:
+    return time.isoformat() if time else None
 
 
 def show(
-    made: Authority,
+    authority: Authority,
     issued: Sequence[Issued],
     tokens: Sequence[Token] | None = None,
     *,
@@ -61,7 +66,7 @@ def show(
     """Print certificates and tokens.
 
     Args:
-        made: the authority.
+        authority: the authority.
         issued: certificates.
         tokens: tokens; None for a command that has nothing to do with tokens.
         as_json: print JSON instead of tables and notes.
@@ -69,47 +74,45 @@ def show(
         more: further fields of the JSON.
     """
     if as_json:
-        told: dict[str, Any] = {"folder": made.folder, **more}
-        told["certificates"] = [issued_of(made, one) for one in issued]
+        fields: dict[str, Any] = {"folder": authority.folder, **more}
+        fields["certificates"] = [certificate_values(authority, one) for one in issued]
         if tokens is not None:
-            told["tokens"] = [token_of(one) for one in tokens]
-        output.emit(told)
+            fields["tokens"] = list(map(token_values, tokens))
+        output.emit(fields)
         return
-    from splitwiper.service.identity.records import utc_now
+    from splitwiper.service.identity.index import utc_now
 
-    out, now = output.output(), utc_now()
-    if issued:
-        rows = []
-        for one in issued:
-            kind = "CA" if one.kind == "authority" else one.kind
-            name = ", ".join(one.hosts) if one.kind == "server" else one.name
-            rows.append((kind, name, _state(one.state(now)), f"{one.ends or one.not_after:%Y-%m-%d}", one.serial[:16]))
-        out.print(output.table(("kind", "name or hosts", "state", "until", "serial"), rows))
+    now = utc_now()
+    rows: list[Sequence[str | Text]] = []
+    for one in issued:
+        kind = "CA" if one.kind == "authority" else one.kind
+        name = ", ".join(one.hosts) if one.kind == "server" else one.name
+        rows.append((kind, name, _state(one.state(now)), f"{one.ends or one.not_after:%Y-%m-%d}", one.serial[:16]))
+    if rows:
+        output.show(("kind", "name or hosts", "state", "until", "serial"), rows)
     if issued and tokens:
-        out.print()
-    if tokens:
-        rows = []
-        for token in tokens:
-            until = f"{token.expires:%Y-%m-%d}" if token.expires else "–"
-            rows.append((token.kind, token.name, _state(token.state(now)), until, token.id))
-        out.print(output.table(("token of", "name", "state", "until", "id"), rows))
+        output.say()
+    rows = []
+    for token in tokens or ():
+        until = f"{token.expires:%Y-%m-%d}" if token.expires else "–"
+        rows.append((token.kind, token.name, _state(token.state(now)), until, token.id))
+    if rows:
+        output.show(("token of", "name", "state", "until", "id"), rows)
     if notes and (issued or tokens):
-        out.print()
+        output.say()
     for note in notes:
-        output.line(out, note)
+        output.say(note)
 
 
-def show_issued(made: Authority, one: Issued, *, as_json: bool, notes: Sequence[str] = ()) -> None:
+def show_issued(authority: Authority, issued: Issued, *, as_json: bool, notes: Sequence[str] = ()) -> None:
     """Print a new certificate, and where it goes."""
     if as_json:
-        output.emit(issued_of(made, one))
+        output.emit(certificate_values(authority, issued))
         return
-    place = made.folder_of(one)
-    if one.kind == "server":
-        where = [f"{place} goes to the server."]
-    else:
-        where = [f"{place} goes to the {one.kind}. Send it over a private channel, then delete it here."]
-    show(made, [one], as_json=False, notes=[*where, *notes])
+    where = f"{authority.folder_of(issued)} goes to the {issued.kind}."
+    if issued.kind != "server":
+        where += " Send it over a private channel, then delete it here."
+    show(authority, [issued], as_json=False, notes=[where, *notes])
 
 
 def _state(state: str) -> Text:

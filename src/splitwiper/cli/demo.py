@@ -10,6 +10,8 @@ import typer
 
 from splitwiper.cli import output
 from splitwiper.cli.exit_codes import OUTCOMES, when_interrupted
+from splitwiper.cli.options import Json
+from splitwiper.cli.outcomes import print_outcome
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.runs import open_run
 from splitwiper.errors import InputError
@@ -30,7 +32,7 @@ def demo(
         typer.Option("--run", help="A new folder for the run. Default: runs/demo, then runs/demo-2 and so on."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all randomness.", min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object instead of text.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Five clients learn digits; one forgets a class, exactly.
 
@@ -44,18 +46,22 @@ def demo(
     began = time.perf_counter()
     folder = _fresh(run)
     with Bars(quiet=as_json) as bars, when_interrupted("Run the demo again: it starts afresh, in another folder."):
+        # imported below the bars, which say "starting": torch takes seconds
         from splitwiper.cli.demo_run import forget_class
         from splitwiper.report import write_report
 
         federation = open_run(folder, bars, _config(seed))
-        told = forget_class(federation, clients=CLIENTS, owner=OWNER, name=FORGOTTEN, seed=seed)
-        page = write_report(folder / "report.html", told)
-    found = _result(told, folder, page, time.perf_counter() - began)
+        report = forget_class(federation, clients=CLIENTS, owner=OWNER, name=FORGOTTEN, seed=seed)
+        page = write_report(folder / "report.html", report)
+    elapsed = time.perf_counter() - began
     if as_json:
-        output.emit(found)
+        output.emit(_result(report, folder, page, elapsed))
     else:
-        _print(told, found)
-    raise typer.Exit(OUTCOMES[told.verification.outcome])
+        _print(report)
+        output.say(f"Report:  {page}")
+        output.say(f"Run:     {folder} (look at it: splitwiper status {folder})")
+        output.say(f"Took     {output.seconds(elapsed)}.")
+    raise typer.Exit(OUTCOMES[report.verification.outcome])
 
 
 def _fresh(run: Path | None) -> Path:
@@ -77,6 +83,7 @@ def _fresh(run: Path | None) -> Path:
 def _config(seed: int) -> Config:
     from splitwiper.config import ClientConfig, Config, ModelConfig, ServerConfig
 
+    # one thread: the number is part of the fingerprint, and otherwise differs from machine to machine
     return Config(
         seed=seed,
         model=ModelConfig(
@@ -87,10 +94,13 @@ def _config(seed: int) -> Config:
     )
 
 
-def _result(told: ReportData, folder: Path, page: Path, elapsed: float) -> dict[str, Any]:
-    mine = next(client for client in told.clients if client.requester)
+def _result(report: ReportData, folder: Path, page: Path, elapsed: float) -> dict[str, Any]:
+    from splitwiper.wire import Spent
+
+    others = sum((client.unlearn for client in report.others), Spent())
+    own = report.requester.unlearn if report.requester else Spent()
     clients = {}
-    for client in told.clients:
+    for client in report.clients:
         clients[client.name] = {
             "rows_before": client.rows_before,
             "rows_after": client.rows_after,
@@ -100,62 +110,51 @@ def _result(told: ReportData, folder: Path, page: Path, elapsed: float) -> dict[
     return {
         "run": folder,
         "report": page,
-        "forgotten_accuracy_before": told.before.forgotten,
-        "forgotten_accuracy_after": told.after.forgotten,
-        "retained_accuracy_before": told.before.retained,
-        "retained_accuracy_after": told.after.retained,
+        "forgotten_accuracy_before": report.before.forgotten,
+        "forgotten_accuracy_after": report.after.forgotten,
+        "retained_accuracy_before": report.before.retained,
+        "retained_accuracy_after": report.after.retained,
         "requester": OWNER,
         "forgotten_class": FORGOTTEN,
-        "forgotten_rows": mine.rows_before - mine.rows_after,
-        "requester_seconds": mine.unlearn.seconds,
-        "requester_bytes": mine.unlearn.traffic,
-        "others_seconds": sum(client.unlearn.seconds for client in told.others),
-        "others_bytes": sum(client.unlearn.traffic for client in told.others),
-        "server_seconds": told.server.unlearn_seconds,
-        "exact": told.verification.exact,
-        "outcome": told.verification.outcome,
-        "ticket": told.receipt["ticket"],
+        "forgotten_rows": report.request.rows,
+        "requester_seconds": own.seconds,
+        "requester_bytes": own.traffic,
+        "others_seconds": others.seconds,
+        "others_bytes": others.traffic,
+        "server_seconds": report.server.unlearn_seconds,
+        "exact": report.verification.exact,
+        "outcome": report.verification.outcome,
+        "ticket": report.receipt["ticket"],
         "clients": clients,
-        "seed": told.seed,
+        "seed": report.seed,
         "seconds_total": elapsed,
     }
 
 
-def _print(told: ReportData, found: dict[str, Any]) -> None:
-    out = output.output()
-    output.line(
-        out,
+def _print(report: ReportData) -> None:
+    forgotten = output.plural(report.request.rows, "row")
+    output.say(
         f"{len(CLIENTS)} clients learned handwritten digits together. Only {OWNER} held any {FORGOTTEN!r}; it then "
-        f"forgot that class ({output.plural(found['forgotten_rows'], 'row')}).",
+        f"forgot that class ({forgotten})."
     )
-    out.print()
-    out.print(
-        output.table(
-            ("test accuracy", ">before", ">after"),
-            (
-                (
-                    f"forgotten: {FORGOTTEN}",
-                    output.percent(told.before.forgotten),
-                    output.percent(told.after.forgotten),
-                ),
-                ("retained: all others", output.percent(told.before.retained), output.percent(told.after.retained)),
-            ),
-        )
+    output.say()
+    before, after = report.before, report.after
+    accuracies = (
+        (f"forgotten: {FORGOTTEN}", output.percent(before.forgotten), output.percent(after.forgotten)),
+        ("retained: all others", output.percent(before.retained), output.percent(after.retained)),
     )
-    out.print()
-    rows = []
-    for client in told.clients:
-        spent: list[str] = []
+    output.show(("test accuracy", ">before", ">after"), accuracies)
+    output.say()
+    rows, left = [], 0
+    for client in report.clients:
+        cells = [client.name, output.count(client.rows_after)]
         for work in (client.learn, client.unlearn):
-            spent += [output.seconds(work.seconds), output.size(work.traffic)]
-        rows.append((client.name, output.count(client.rows_after), *spent))
-    left = output.count(sum(client.rows_after for client in told.clients))
-    server = told.server
-    rows.append(("server", left, output.seconds(server.learn_seconds), "", output.seconds(server.unlearn_seconds), ""))
-    out.print(output.table(("spent by", ">rows left", ">to learn", ">sent", ">to forget", ">sent"), rows, last="total"))
-    out.print()
-    output.verdict(out, told.verification)
-    out.print()
-    output.line(out, f"Report:  {found['report']}")
-    output.line(out, f"Run:     {found['run']} (look at it: splitwiper status {found['run']})")
-    output.line(out, f"Took     {output.seconds(found['seconds_total'])}.")
+            cells += [output.seconds(work.seconds), output.size(work.traffic)]
+        rows.append(cells)
+        left += client.rows_after
+    learn, unlearn = output.seconds(report.server.learn_seconds), output.seconds(report.server.unlearn_seconds)
+    rows.append(["server", output.count(left), learn, "", unlearn, ""])
+    output.show(("spent by", ">rows left", ">to learn", ">sent", ">to forget", ">sent"), rows, last="total")
+    output.say()
+    print_outcome(report.verification)
+    output.say()

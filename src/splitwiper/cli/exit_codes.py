@@ -18,7 +18,7 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from splitwiper.cli.output import errors, line, to_json
+from splitwiper.cli.output import note, to_json
 from splitwiper.cli.wording import translated
 from splitwiper.errors import (
     BusyError,
@@ -37,12 +37,13 @@ from splitwiper.errors import (
 from splitwiper.extras import EXTRAS
 
 OUTCOMES = {"exact": 0, "holds": 0, "mismatch": 3, "not_comparable": 4, "unverifiable": 5}
-"""Exit codes of `splitwiper verify`."""
+"""Exit codes of `splitwiper verify`, by outcome."""
 MISMATCH = OUTCOMES["mismatch"]
 STORE = 7
+# What is wrong where standard output cannot be written to.
 OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-"""What is wrong where standard output cannot be written to."""
 INTERRUPTED = 130
+# The first kind that fits counts: a restored server is a fork to those who have not accepted it.
 _KINDS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (InputError, 2),
     (NotFoundError, 6),
@@ -61,12 +62,12 @@ TABLE = """Exit codes:
     1  an unforeseen error, with its traceback
     2  wrong usage, settings or data
     3  mismatch of recomputed bits, signature, proof or model; a forked ledger
-    4  verify: not comparable, the numerics here are others
+    4  verify: not comparable; this machine computes differently
     5  verify: unverifiable, something needed is gone
     6  no such run, client, ticket, model or data set
     7  the run folder: damaged, another format, or the disk is full
     8  busy: another process works on the run
-    9  training went wrong
+    9  training failed
    10  a certificate, token or passphrase is not accepted
    11  the server was restored from a backup: see accept-restore
    12  the server cannot be reached, or fails: try again later
@@ -101,23 +102,34 @@ def words(problem: Exception) -> str:
     return translated(text)
 
 
+def helping(text: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Append to a command's help what would bury its code: examples, and files as they are to be written."""
+
+    def extend(command: Callable[_P, _R]) -> Callable[_P, _R]:
+        command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{inspect.cleandoc(text)}"
+        return command
+
+    return extend
+
+
 def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return the command with errors raised on purpose turned into a message and an exit code."""
 
     @functools.wraps(command)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        as_json = bool(kwargs.get("as_json"))
+        as_json = bool(kwargs.get("as_json"))  # typer passes all parameters by keyword
         try:
             return command(*args, **kwargs)
         except SplitWiperError as problem:
             code, text, kind = exit_code(problem), words(problem), type(problem).__name__
-            raise _told(code, text, kind, as_json=as_json) from problem
-        except BrokenPipeError:
+            raise _shown(code, text, kind, as_json=as_json) from problem
+        except BrokenPipeError:  # the reader of a pipe has left: typer ends the program quietly
             raise
         except OSError as problem:
+            # without a file name it is not the user's file; what is wrong may still be where the output goes
             if not problem.filename and problem.errno not in OUTPUT:
                 raise
-            raise _told(STORE, words(problem), "OSError", as_json=as_json) from problem
+            raise _shown(STORE, words(problem), "OSError", as_json=as_json) from problem
         except ModuleNotFoundError as problem:
             if (extra := EXTRAS.get((problem.name or "").partition(".")[0])) is None:
                 raise
@@ -125,31 +137,32 @@ def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
                 f"this command needs the package {problem.name}, which is not installed: pip install "
                 f"'splitwiper[{extra}]' (in a clone: pip install '.[{extra}]')."
             )
-            raise _told(exit_code(ConfigError()), text, "ConfigError", as_json=as_json) from problem
+            raise _shown(exit_code(ConfigError()), text, "ConfigError", as_json=as_json) from problem
         except KeyboardInterrupt as stop:
-            raise _told(INTERRUPTED, str(stop) or GO_ON, "interrupted", as_json=as_json) from stop
+            raise _shown(INTERRUPTED, str(stop) or GO_ON, "interrupted", as_json=as_json) from stop
 
     run.__doc__ = _flowing(inspect.cleandoc(command.__doc__ or ""))
     return run
 
 
-def _told(code: int, text: str, kind: str, *, as_json: bool) -> typer.Exit:
+def _shown(code: int, text: str, kind: str, *, as_json: bool) -> typer.Exit:
     """Print an error on standard error, as a sentence or as one JSON object; return the exception that exits."""
     if as_json:
         typer.echo(to_json({"error": {"kind": kind, "message": text, "exit_code": code}}), err=True)
     else:
-        _tell("interrupted" if kind == "interrupted" else "error", text)
+        _print_error("interrupted" if kind == "interrupted" else "error", text)
     return typer.Exit(code)
 
 
 def _flowing(text: str) -> str:
     """Join the lines of paragraphs, so that the terminal wraps them; keep indented lines, and brackets as they are."""
     lines = [""]
-    for next_line in text.splitlines():
-        if next_line and not next_line.startswith(" ") and lines[-1] and not lines[-1].startswith(" "):
-            lines[-1] += f" {next_line}"
+    for added in text.splitlines():
+        in_paragraph = lines[-1] and not lines[-1].startswith(" ")
+        if in_paragraph and added and not added.startswith(" "):
+            lines[-1] += f" {added}"
         else:
-            lines.append(next_line)
+            lines.append(added)
     return escape("\n".join(lines).strip())
 
 
@@ -172,7 +185,7 @@ def run_to_the_end(program: Callable[[], object]) -> NoReturn:
     except OSError as problem:  # help and version are not guarded commands
         if problem.errno not in OUTPUT:
             raise
-        _tell("error", words(problem))
+        _print_error("error", words(problem))
         code = STORE
     try:
         if sys.stdout is not None:  # it is None where it was closed
@@ -180,10 +193,10 @@ def run_to_the_end(program: Callable[[], object]) -> NoReturn:
     except OSError as problem:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter tries once more, and complains
         if problem.errno != errno.EPIPE and code != STORE:
-            _tell("error", words(problem))
+            _print_error("error", words(problem))
             code = STORE
     sys.exit(code)
 
 
-def _tell(kind: str, text: str) -> None:
-    line(errors(), Text(f"{kind}: ", "bold red"), Text(text, "red" if kind == "error" else ""))
+def _print_error(kind: str, text: str) -> None:
+    note(Text(f"{kind}: ", "bold red"), Text(text, "red" if kind == "error" else ""))

@@ -1,4 +1,4 @@
-"""``splitwiper head``: the server's signed ledger head, to be compared with the heads of other sites."""
+"""``splitwiper head`` and ``accept-restore``: what a site has seen of its server's ledger."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from splitwiper.cli import output
-from splitwiper.cli.join import SiteFolder
-from splitwiper.cli.runs import look_here
-from splitwiper.cli.unlearn import Json
+from splitwiper.cli.options import Json, SiteFolder, confirm
+from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import open_site
 
 
 def head(
@@ -37,29 +37,62 @@ def head(
     from splitwiper.service.certificate import SignedHead
     from splitwiper.service.certificate.canonical import dumps
     from splitwiper.service.certificate.envelope import Envelope
-    from splitwiper.service.site import Site
     from splitwiper.store import files
 
-    look_here()
-    opened = Site(site)
-    try:
+    with open_site(site, Bars(quiet=True)) as opened:
         if compare is not None:
             other = SignedHead.read(Envelope.load(compare))
             opened.witnessing.compare(other, whose=f"whoever wrote {compare}")
         newest, seen = opened.witnessing.newest(), opened.witnessing.seen()
-    finally:
-        opened.close()
+    signed = newest.envelope.to_dict()
     if out is not None:
-        files.write_bytes(out, dumps(newest.envelope.to_dict()) + b"\n")
+        files.write_bytes(out, dumps(signed) + b"\n")
     if as_json:
-        told = {"site": site, "federation": newest.federation, **newest.head.to_dict(), "time": newest.time}
-        output.emit({**told, "signed": newest.envelope.to_dict(), "sites": seen, "compared": compare})
+        about = {"site": site, "federation": newest.federation, **newest.head.to_dict(), "time": newest.time}
+        output.emit({**about, "signed": signed, "sites": seen, "compared": compare})
         return
-    output.line(output.output(), f"{newest.head}, signed {newest.time}.")
+    output.say(f"{newest.head}, signed {newest.time}.")
     if compare is not None:
-        output.line(output.output(), f"{compare} is of the same ledger: {other.head}.")
+        output.say(f"{compare} is of the same ledger: {other.head}.")
     if out is not None:
-        output.line(output.output(), f"Written to {out}.")
-    rows = [(name, str(one.size), one.countersigned, one.note) for name, one in sorted(seen.items())]
+        output.say(f"Written to {out}.")
+    rows = []
+    for name, latest in sorted(seen.items()):
+        rows.append((name, str(latest.size), latest.countersigned, latest.note))
     if rows:
-        output.output().print(output.table(("site", ">entries", "last countersigned", ""), rows))
+        output.show(("site", ">entries", "last countersigned", ""), rows)
+
+
+def accept_restore(
+    site: SiteFolder,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going on.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Continue with a server that was restored from a backup.
+
+    Shows the operator's reason and what is lost, and asks. Then this site pins the
+    server's ledger, keeps the heads of the one before as evidence, asks again for
+    every request that the server no longer knows, and sends its shard again.
+
+    Example:
+      splitwiper accept-restore sites/north
+    """
+    with Bars(quiet=as_json) as bars, open_site(site, bars) as opened:
+        restored, known = opened.restored(), opened.guard.pins.newest()
+        output.note(f"The operator restored a backup on {restored.time}: {restored.reason}")
+        output.note(
+            f"Its ledger had {restored.size} entries, and this site has seen {known}. What was forgotten in between "
+            "is known to the server again until the sites concerned have accepted this."
+        )
+        if not yes:
+            confirm(
+                "Continue with this server?",
+                declined="Nothing was changed.",
+                unasked="this needs a person's consent: add --yes to go on without being asked.",
+            )
+        kept = opened.accept_restore(restored)
+    if as_json:
+        output.emit({"site": site, "restored": restored, "evidence": kept})
+        return
+    output.say(f"Accepted. The heads of the ledger before are in {kept}.")
+    output.say(f"'splitwiper forget {site}' finishes requests that are still open.")

@@ -1,4 +1,4 @@
-"""``splitwiper learn``: start a run from a configuration file, or continue it."""
+"""``splitwiper learn`` and ``rekey``: start a run from a configuration file or continue it; change its codes."""
 
 from __future__ import annotations
 
@@ -11,38 +11,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from splitwiper.cli import output
+from splitwiper.cli.exit_codes import helping, when_interrupted
+from splitwiper.cli.options import Json, Run
 from splitwiper.cli.progress import Bars
-from splitwiper.cli.rekey import agreed, agreement_of
-from splitwiper.cli.runs import open_run
-from splitwiper.errors import InputError, NotFoundError, SplitWiperError
+from splitwiper.cli.runs import is_site, open_run
+from splitwiper.errors import ConfigError, InputError, NotFoundError, SplitWiperError
 
 if TYPE_CHECKING:
     from splitwiper.cli.settings import Settings
     from splitwiper.data.rows import Data
     from splitwiper.federation import Federation, Learned, Score
+    from splitwiper.federation.agreeing import Agreement
+
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="The folder with the data sets that the configuration names in data.source.",
+        show_default=False,
+    ),
+]
 
 
-def learn(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file: the model, settings and clients.")],
-    run: Annotated[Path, typer.Option("--run", help="The run folder: created if missing, otherwise continued.")],
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Takes the place of the file's seed.", min=0, show_default=False)
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data", help="Where the data sets lie that the configuration names as data.source.", show_default=False
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object instead of text.")] = False,
-) -> None:
-    """Learn from clients' data files, in a new run or one that is there.
-
-    Running it again changes nothing; new rows and clients are added. Rows that
-    were forgotten are refused if they come back. Data files are .npz (arrays
-    inputs and labels) or .csv (a header, numbers, labels in the last column),
-    relative to the configuration file.
-
+@helping("""
     Example:
       splitwiper learn ward.toml --run runs/ward
 
@@ -63,67 +54,93 @@ def learn(
       model.factory = "splitwiper_lab.models:vgg"
       data = {source = "cifar10", partition = "overlapping", clients = 5}
 
-    Labels are hidden from the server, and noise is added, by these two; the
-    secret that clients share is SPLITWIPER_INVITATION, or drawn by the first:
+    These two hide labels from the server and add noise. The clients' shared secret
+    is read from SPLITWIPER_INVITATION; without it, the first client draws one:
 
       client.masking = {mode = "partition", gamma = 3}
       client.noise = {mechanism = "gaussian", epsilon = 8.0, clip = 30.0}
+""")
+def learn(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file: the model, settings and clients.")],
+    run: Annotated[Path, typer.Option("--run", help="The run folder: created if missing, otherwise continued.")],
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Overrides the file's seed.", min=0, show_default=False)
+    ] = None,
+    data: DataFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Learn from clients' data files, in a new run or an existing one.
+
+    Running it again changes nothing; new rows and clients are added. Rows that
+    were forgotten are refused if they come back. Data files are .npz (arrays
+    inputs and labels) or .csv (a header, numbers, labels in the last column),
+    relative to the configuration file.
     """
     with Bars(quiet=as_json) as bars:
+        # imported below the bars, which say "starting": torch takes seconds
         from splitwiper.cli.settings import read_settings
 
-        settings = read_settings(config, seed=seed, data=data, told=bars)
+        settings = read_settings(config, seed=seed, data=data, progress=bars)
         if not as_json:
-            _warn(settings)
-        with _removed_if_refused(run):
+            _warn_of_single_step(settings)
+        with _delete_run_if_refused(run):
             federation = open_run(run, bars, settings.config)
             learned = federation.learn(settings.train, tasks=settings.tasks)
         scores, unknown = _evaluate(federation, settings.test)
         state = federation.status().model
-    found = {
-        **_result(run, learned, scores, state),
-        "test_rows_of_unknown_labels": unknown,
-        "texts_shortened": settings.shortened,
-    }
     if as_json:
-        output.emit(found)
-    else:
-        _print(found, learned, scores)
+        counts = {"test_rows_of_unknown_labels": unknown, "texts_shortened": settings.shortened}
+        output.emit({**_result(run, learned, scores, state), **counts})
+        return
+    _print_clients(learned, scores)
+    if scores:
+        output.say(f"Accuracy on all test rows: {output.percent(_overall(scores))}.")
+    if unknown:
+        output.say(
+            f"{output.plural(unknown, 'test row')} of labels that nobody holds, say forgotten ones, count as wrong."
+        )
+    if settings.shortened:
+        texts = output.plural(settings.shortened, "text")
+        output.say(f"{texts} had more tokens than the model takes, and lost their ends.")
+    _print_training(learned)
+    output.say(f"Run: {run}")
 
 
-def _warn(settings: Settings) -> None:
+def _warn_of_single_step(settings: Settings) -> None:
     """Say that a server which sees all rows at once hardly learns."""
-    rows, batch = sum(len(labels) for _, labels in settings.train.values()), settings.config.server.batch
+    rows, batch = 0, settings.config.server.batch
+    for _, labels in settings.train.values():
+        rows += len(labels)
     if batch >= rows:
-        output.line(
-            output.errors(),
+        output.note(
             f"note: server.batch = {output.count(batch)} takes all {output.plural(rows, 'training row')} at once: one "
-            "step per epoch; lower server.batch.",
+            "step per epoch; lower server.batch."
         )
 
 
 @contextmanager
-def _removed_if_refused(run: Path) -> Iterator[None]:
-    """Take a new run away again if what it was made for is refused: it would hold on to settings to be corrected."""
-    there = run.exists()
-    new = not there or (run.is_dir() and not any(run.iterdir()))
+def _delete_run_if_refused(run: Path) -> Iterator[None]:
+    """Delete a new run if what it was made for is refused: it would hold on to settings that are to be corrected."""
+    existed = run.exists()
+    is_new = not existed or (run.is_dir() and not any(run.iterdir()))
     try:
         yield
     except InputError:
         from splitwiper.federation.status import status
 
-        if new and (run / "federation.toml").is_file():
-            with suppress(SplitWiperError, OSError):  # what was refused is told, not what came of tidying up
-                found = status(run)
-                if not (found.clients or found.tickets or found.work):  # work: another process came in meanwhile
+        if is_new and (run / "federation.toml").is_file():
+            # the user is shown what was refused, and not what went wrong in tidying up
+            with suppress(SplitWiperError, OSError):
+                state = status(run)
+                if not (state.clients or state.tickets or state.work):  # work: another process came in meanwhile
                     shutil.rmtree(run)
-                    if there:
+                    if existed:
                         run.mkdir()
         raise
 
 
 def _evaluate(federation: Federation, test: Mapping[str, Data]) -> tuple[dict[str, Score | None], int]:
-    """Each client on its own test set, and how many test rows have labels that nobody holds.
+    """Evaluate each client on its own test set, and count the test rows with labels that nobody holds.
 
     A client has no score where it has no model, because all its rows were forgotten.
     """
@@ -131,12 +148,14 @@ def _evaluate(federation: Federation, test: Mapping[str, Data]) -> tuple[dict[st
     unknown = 0
     for name, data in test.items():
         try:
-            found = federation.evaluate({name: data})
+            evaluation = federation.evaluate({name: data})
         except NotFoundError:
             scores[name] = None
             continue
-        scores[name] = found.overall
-        unknown += sum(score.rows for label, score in found.per_label.items() if label not in federation.labels)
+        scores[name] = evaluation.overall
+        for label, score in evaluation.per_label.items():
+            if label not in federation.labels:
+                unknown += score.rows
     return scores, unknown
 
 
@@ -147,62 +166,106 @@ def _overall(scores: Mapping[str, Score | None]) -> float:
 
 
 def _result(run: Path, learned: Learned, scores: Mapping[str, Score | None], state: str) -> dict[str, Any]:
+    clients = {}
+    for name, added in learned.added.items():
+        score = scores.get(name)
+        clients[name] = {
+            "new": added.new,
+            "held": added.held,
+            "refused": added.refused,
+            "spent": learned.spent[name],
+            "accuracy": score.accuracy if score else None,
+        }
     return {
         "run": run,
         "model": state,
         "accuracy": _overall(scores) if scores else None,
         "server_seconds": learned.server_seconds,
         "trained": bool(learned.losses),
-        "agreement": agreement_of(learned.agreement),
+        "agreement": _agreement_values(learned.agreement) if learned.agreement else None,
         "settled": [receipt.ticket for receipt in learned.receipts],
-        "clients": {
-            name: {
-                "new": added.new,
-                "held": added.held,
-                "refused": added.refused,
-                "spent": learned.spent[name],
-                "accuracy": score.accuracy if (score := scores.get(name)) else None,
-            }
-            for name, added in learned.added.items()
-        },
+        "clients": clients,
     }
 
 
-def _print(found: Mapping[str, Any], learned: Learned, scores: Mapping[str, Score | None]) -> None:
-    out = output.output()
+def _print_clients(learned: Learned, scores: Mapping[str, Score | None]) -> None:
     rows = []
     for name, added in learned.added.items():
         spent, score = learned.spent[name], scores.get(name)
         cells = [name, output.count(added.new), output.count(added.held), output.count(added.refused)]
-        cells += [output.seconds(spent.seconds), output.size(spent.bytes_up + spent.bytes_down)]
-        rows.append(cells + [output.percent(score.accuracy) if score else "–"] * bool(scores))
-    columns = ("client", ">new rows", ">held", ">refused", ">time", ">sent", ">accuracy")
-    out.print(output.table(columns if scores else columns[:-1], rows))
-    out.print()
+        cells += [output.seconds(spent.seconds), output.size(spent.traffic)]
+        if scores:
+            cells.append(output.percent(score.accuracy) if score else "–")
+        rows.append(cells)
+    columns = ["client", ">new rows", ">held", ">refused", ">time", ">sent"]
     if scores:
-        output.line(out, f"Accuracy on all test rows: {output.percent(_overall(scores))}.")
-    if unknown := found["test_rows_of_unknown_labels"]:
-        output.line(
-            out,
-            f"{output.plural(unknown, 'test row')} of labels that nobody holds, say forgotten ones, count as wrong.",
-        )
-    if shortened := found["texts_shortened"]:
-        output.line(
-            out, f"{output.plural(shortened, 'text')} had more tokens than the model takes, and lost their ends."
-        )
-    if agreement := learned.agreement:
-        output.line(out, agreed(agreement))
+        columns.append(">accuracy")
+    output.show(columns, rows)
+    output.say()
+
+
+def _print_training(learned: Learned) -> None:
+    if learned.agreement:
+        output.say(_agreed(learned.agreement))
     if learned.losses:
         epochs = output.plural(len(learned.losses), "epoch")
-        output.line(
-            out,
-            f"The server trained {epochs} in {output.seconds(learned.server_seconds)}; the loss fell to "
-            f"{learned.losses[-1]:.3g}.",
-        )
+        time = output.seconds(learned.server_seconds)
+        output.say(f"The server trained {epochs} in {time}; the loss fell to {learned.losses[-1]:.3g}.")
     else:
-        output.line(out, "Nothing new: the model was already trained on exactly these rows.")
+        output.say("Nothing new: the model was already trained on exactly these rows.")
     if learned.receipts:
-        output.line(out, f"{output.plural(len(learned.receipts), 'open request')} settled on the way.")
+        output.say(f"{output.plural(len(learned.receipts), 'open request')} settled on the way.")
     if any(added.refused for added in learned.added.values()):
-        output.line(out, "Refused rows were forgotten earlier and stay forgotten.")
-    output.line(out, f"Run: {found['run']}")
+        output.say("Refused rows were forgotten earlier and stay forgotten.")
+
+
+def rekey(
+    run: Run,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME", help="Agree on this label too, for rows to come. May be repeated."),
+    ] = None,
+    task: Annotated[str, typer.Option("--task", help="The task of these labels, where clients have several.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Have all clients agree on a new codebook, and send their rows again.
+
+    Where labels are hidden, this is the only way their codes change. It takes
+    every client. Labels that nobody holds any more leave the codebook; rows with
+    a label it does not know are refused until it is agreed on.
+
+    Example:
+      splitwiper rekey runs/ward --label rubella
+    """
+    if is_site(run):
+        raise ConfigError(
+            f"{run} is a client's site, and over a network codes do not change: every client would have to take part. "
+            "Name labels that may come in client.labels when you join; for others make a new store, which all "
+            "clients join."
+        )
+    with Bars(quiet=as_json) as bars, when_interrupted(f"Finish it with 'splitwiper settle {run}'."):
+        federation = open_run(run, bars)
+        # labels are integers where the others of the task are
+        numbers = any(isinstance(label.name, int) for label in federation.labels if label.task == task)
+        names: list[str | int] = []
+        for name in labels or ():
+            names.append(int(name) if numbers and name.lstrip("-").isdigit() else name)
+        agreement = federation.rekey(names, task=task)
+        state = federation.status().model
+    if as_json:
+        output.emit({"run": run, "model": state, "agreement": _agreement_values(agreement)})
+    else:
+        output.say(f"{_agreed(agreement)} The model of {run} is {state}.")
+
+
+def _agreed(agreement: Agreement) -> str:
+    """Return a sentence on what the agreement took."""
+    return (
+        f"{output.plural(len(agreement.clients), 'client')} agreed on labels in {output.seconds(agreement.seconds)}, "
+        f"with {output.plural(agreement.messages, 'sealed message')}."
+    )
+
+
+def _agreement_values(agreement: Agreement) -> dict[str, Any]:
+    """Return what the agreement took, for JSON."""
+    return {"clients": agreement.clients, "messages": agreement.messages, "seconds": agreement.seconds}

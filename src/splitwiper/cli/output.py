@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import Any
 
 import typer
 from rich import box
@@ -16,20 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from splitwiper import formats
-from splitwiper.cli.wording import translated
-
-if TYPE_CHECKING:
-    from splitwiper.federation import Verification
-    from splitwiper.service.certificate import Checked
-
-_P = ParamSpec("_P")
-STYLES = {"exact": "bold green", "holds": "bold green", "mismatch": "bold red"}
-STYLES |= {"not_comparable": "bold yellow", "unverifiable": "bold yellow", "unchecked": "yellow"}
-"""How the outcomes of a verification look."""
 
 
 def output() -> Console:
     """Return the console for results."""
+    # names and messages come from users: nothing in them is markup
     return Console(highlight=False, markup=False, emoji=False)
 
 
@@ -47,7 +38,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title
         title: a line above.
         last: what the last row is set apart as: ``"total"`` draws a line above it.
     """
-    out = Table(
+    drawn = Table(
         title=title or None,
         title_justify="left",
         title_style="bold",
@@ -58,17 +49,32 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title
     )
     for heading in columns:
         right = heading.startswith(">")
-        out.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+        drawn.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
     listed = list(rows)
     for number, row in enumerate(listed):
-        cells = (_breakable(cell) for cell in row)
-        out.add_row(*cells, end_section=bool(last) and number == len(listed) - 2)
-    return out
+        drawn.add_row(*map(_breakable, row), end_section=bool(last) and number == len(listed) - 2)
+    return drawn
 
 
 def line(console: Console, *parts: str | Text, style: str = "") -> None:
     """Print a line of prose; in a pipe it is left whole."""
+    # rich would wrap at 80 columns where nobody looks, and programs search for whole messages
     console.print(Text.assemble(*map(_breakable, parts)), style=style or None, soft_wrap=not console.is_terminal)
+
+
+def say(*parts: str | Text, style: str = "") -> None:
+    """Print a line of the result; without parts, a blank line."""
+    line(output(), *parts, style=style)
+
+
+def note(*parts: str | Text) -> None:
+    """Print a line on standard error, which leaves the result as programs read it."""
+    line(errors(), *parts)
+
+
+def show(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, last: str = "") -> None:
+    """Print a table of the result; see `table`."""
+    output().print(table(columns, rows, last=last))
 
 
 def _breakable(part: str | Text) -> str | Text:
@@ -76,16 +82,7 @@ def _breakable(part: str | Text) -> str | Text:
     return part.replace("\xa0", " ") if isinstance(part, str) else part
 
 
-def _with_spaces(show: Callable[_P, str]) -> Callable[_P, str]:
-    """Return a function of `formats` whose numbers and units are separated by ordinary spaces."""
-
-    def shown(*args: _P.args, **kwargs: _P.kwargs) -> str:
-        return show(*args, **kwargs).replace("\xa0", " ")
-
-    return shown
-
-
-percent, seconds, size = _with_spaces(formats.percent), _with_spaces(formats.seconds), _with_spaces(formats.size)
+percent, seconds, size = formats.percent, formats.seconds, formats.size
 plural, count = formats.counted, formats.count
 
 
@@ -114,22 +111,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value
-
-
-def verdict(console: Console, found: Verification | Checked) -> None:
-    """Print the outcome of a verification, check by check."""
-    console.print(
-        table(
-            ("verified", "outcome", "detail"),
-            (
-                (getattr(c, "subject", c.what), Text(c.outcome, STYLES[c.outcome]), translated(c.detail))
-                for c in found.checks
-            ),
-        )
-    )
-    console.print()
-    line(
-        console,
-        Text(f"{found.outcome.replace('_', ' ').capitalize()}: ", STYLES[found.outcome]),
-        f"{translated(found.reason.removesuffix('.'))}.",
-    )

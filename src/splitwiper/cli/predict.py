@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import re
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from importlib import import_module
-from inspect import Parameter, signature
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +13,9 @@ import typer
 
 from splitwiper.cli import output
 from splitwiper.cli.exit_codes import when_interrupted
+from splitwiper.cli.options import Json, Run
 from splitwiper.cli.progress import Bars
-from splitwiper.cli.runs import look_here, open_run
-from splitwiper.cli.unlearn import Json, Run
+from splitwiper.cli.runs import is_site, open_run, open_site
 from splitwiper.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,12 +25,14 @@ if TYPE_CHECKING:
 
     Predicting = Federation | Site
 
+# Rows predicted between two steps of the progress bar. It is a multiple of the batch that rows are embedded in, so that
+# batches are those of one call with all rows.
 ROWS = 4096
-"""Rows predicted between two steps of the progress bar; a multiple of the batch rows are embedded in."""
-TEXT = {"input_ids", "attention_mask"}
-"""The inputs of a model that takes texts."""
-MOST = 3
-"""Probabilities shown in the table."""
+MOST = 3  # probabilities shown in the table
+Tokenizer = Annotated[
+    Path | None,
+    typer.Option("--tokenizer", metavar="FILE", help="The tokenizer.json that the run's texts were encoded with."),
+]
 
 
 def predict(
@@ -47,10 +46,7 @@ def predict(
     label: Annotated[
         str | None, typer.Option("--label", metavar="COLUMN", help="A column of a .csv file to leave out.")
     ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option("--tokenizer", metavar="FILE", help="The tokenizer.json that the run's texts were encoded with."),
-    ] = None,
+    tokenizer: Tokenizer = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the whole answer here, as .csv or .json.")
     ] = None,
@@ -66,130 +62,100 @@ def predict(
       splitwiper predict runs/ward south new.csv --proba
       splitwiper predict runs/ward south new.npz --out answers.csv
     """
+    # said before the work, and not after it
     if out is not None and (out.suffix.lower() not in (".csv", ".json") or not out.parent.is_dir()):
         raise InputError(f"cannot write to {out}: give a .csv or .json file in a folder that exists.")
-    with (
-        Bars(quiet=as_json) as bars,
-        when_interrupted("Predicting changes nothing: run it again."),
-        ExitStack() as ends,
-    ):
-        federation = _opened(run, bars)
-        ends.callback(getattr(federation, "close", lambda: None))  # a site has a connection
+    advice = "Predicting changes nothing: run it again."
+    with Bars(quiet=as_json) as bars, when_interrupted(advice), _opened(run, bars) as federation:
         bars("reading data", 0, 0)
-        found = _predict(
-            federation, client, _read(federation, inputs, label, tokenizer), bars, proba=proba, local=local
-        )
+        rows = _read(federation, inputs, label, tokenizer)
+        answer = _predict(federation, client, rows, bars, proba=proba, local=local)
+    # a site watches whether the server answers with the model that it certified; a run has nobody to watch
     if unchecked := getattr(getattr(federation, "watch", None), "unchecked", ""):
-        output.line(output.errors(), f"Not checked which model answers: {unchecked}.")
+        output.note(f"Not checked which model answers: {unchecked}.")
     if out is not None:
         from splitwiper.store import files
 
-        text = output.to_json(found) + "\n" if out.suffix.lower() == ".json" else _csv(found)
+        text = output.to_json(answer) + "\n" if out.suffix.lower() == ".json" else _csv(answer)
         files.write_bytes(out, text.encode())
     if as_json:
-        output.emit(found)
+        output.emit(answer)
     elif out is not None:
-        output.line(output.output(), f"{output.plural(len(found['predictions']), 'prediction')} written to {out}.")
+        output.say(f"{output.plural(len(answer['predictions']), 'prediction')} written to {out}.")
     else:
-        output.output().print(_table(found))
+        _print(answer)
 
 
-def _opened(run: Path, bars: Bars) -> Predicting:
-    """A run's federation, or a client's site with its server elsewhere."""
-    if not (run / "site.toml").exists():
-        return open_run(run, bars)
-    from splitwiper.service.site import Site
-
-    look_here()
-    return Site(run, bars)
+@contextmanager
+def _opened(run: Path, bars: Bars) -> Iterator[Predicting]:
+    """Open a run's federation, or a client's site with its server elsewhere."""
+    if is_site(run):
+        with open_site(run, bars) as site:
+            yield site
+    else:
+        yield open_run(run, bars)
 
 
 def _read(federation: Predicting, file: Path, label: str | None, tokenizer: Path | None) -> Inputs:
-    from splitwiper.data.files import read_inputs
+    from splitwiper.data.files import read_inputs, read_texts
+    from splitwiper.data.text import encode_for, takes_texts, tidy
 
-    if file.suffix.lower() == ".csv" and set(federation.config.model.inputs) == TEXT:
-        return _encoded(federation, file, label, tokenizer)
+    model = federation.config.model
+    if file.suffix.lower() == ".csv" and takes_texts(model):
+        return encode_for(model, map(tidy, read_texts(file, label=label)), tokenizer=tokenizer)
     if tokenizer is not None:
         raise InputError(f"--tokenizer {tokenizer} is for a .csv file of texts and a model that takes texts.")
     return read_inputs(file, label=label)
 
 
-def _encoded(federation: Predicting, file: Path, label: str | None, tokenizer: Path | None) -> Inputs:
-    """The texts in a file as the run's model takes them: with its length, its vocabulary and its dtypes."""
-    from splitwiper.data.files import read_texts
-    from splitwiper.data.text import encode, tidy
-
-    model = federation.config.model
-    described = {name: re.fullmatch(r"(\w+)\[(\d+)\]", str(model.inputs[name])) for name in TEXT}
-    vocabulary = model.args.get("vocabulary", _default_of(model.factory, "vocabulary"))
-    if vocabulary is None or not all(described.values()):
-        raise InputError(
-            f"{file}: the run's settings do not say how {model.factory} takes texts (vocabulary and length). Encode "
-            "them with splitwiper.data.text.encode, and give an .npz file with inputs.input_ids and "
-            "inputs.attention_mask."
-        )
-    kinds = {name: (found[1], int(found[2])) for name, found in described.items() if found}
-    texts = [tidy(text) for text in read_texts(file, label=label)]
-    found = encode(texts, length=kinds["input_ids"][1], vocabulary=vocabulary, tokenizer=tokenizer)
-    return {name: array.astype(kinds[name][0]) for name, array in found.inputs.items()}
-
-
-def _default_of(factory: str, parameter: str) -> Any:
-    """Return what a parameter of a network's factory is unless it is given; None where it has no default."""
-    module, _, name = factory.partition(":")
-    found = signature(getattr(import_module(module), name)).parameters.get(parameter)
-    return None if found is None or found.default is Parameter.empty else found.default
-
-
 def _predict(
     federation: Predicting, client: str, inputs: Inputs, bars: Bars, *, proba: bool, local: bool
 ) -> dict[str, Any]:
-    count = min(len(array) for array in inputs.values()) if isinstance(inputs, dict) else len(inputs)
-    predictions: list[str | int] = []
-    probabilities: list[list[float]] = []
+    """Predict rows part by part, so that progress can be shown, and return the answer as it is printed as JSON."""
+    count = min(map(len, inputs.values())) if isinstance(inputs, dict) else len(inputs)
+    answer: dict[str, Any] = {"run": federation.path, "client": client, "predictions": []}
+    if proba:
+        answer |= {"labels": [], "probabilities": []}
+    # at least once: the federation says what is wrong with no rows
     for start in range(0, max(count, 1), ROWS):
         bars(f"{client}: predicting", start, count)
         part = slice(start, start + ROWS)
         rows = {name: array[part] for name, array in inputs.items()} if isinstance(inputs, dict) else inputs[part]
         if proba:
             both = federation.predict_both(client, rows, local=local)
-            predictions, probabilities = predictions + both.names, probabilities + both.probabilities.tolist()
+            answer["predictions"] += both.names
+            answer["probabilities"] += both.probabilities.tolist()
         else:
-            predictions += federation.predict(client, rows, local=local)
-    found: dict[str, Any] = {"run": federation.path, "client": client, "predictions": predictions}
+            answer["predictions"] += federation.predict(client, rows, local=local)
     if proba:
-        found |= {"labels": [label._asdict() for label in federation.labels], "probabilities": probabilities}
-    return found
+        answer["labels"] = [label._asdict() for label in federation.labels]
+    return answer
 
 
-def _headings(found: Mapping[str, Any]) -> list[str]:
-    """The labels as text, with their task where there are several."""
-    labels = found["labels"]
-    several = len({label["task"] for label in labels}) > 1
-    return [f"{label['task']}:{label['name']}" if several else str(label["name"]) for label in labels]
+def _headings(answer: Mapping[str, Any]) -> list[str]:
+    """Return the labels as text, with their task where there are several; empty without probabilities."""
+    labels = answer.get("labels", ())
+    tasks = {label["task"] for label in labels}
+    return [f"{label['task']}:{label['name']}" if len(tasks) > 1 else str(label["name"]) for label in labels]
 
 
-def _csv(found: Mapping[str, Any]) -> str:
+def _csv(answer: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    extra = [f"p({name})" for name in _headings(found)] if "labels" in found else []
-    writer.writerow(["row", "prediction", *extra])
-    for number, prediction in enumerate(found["predictions"]):
-        writer.writerow([number, prediction, *(found["probabilities"][number] if extra else ())])
+    names = _headings(answer)
+    writer.writerow(["row", "prediction", *(f"p({name})" for name in names)])
+    for number, prediction in enumerate(answer["predictions"]):
+        writer.writerow([number, prediction, *(answer["probabilities"][number] if names else ())])
     return text.getvalue()
 
 
-def _table(found: Mapping[str, Any]) -> Any:
-    if "labels" not in found:
-        return output.table((">row", "prediction"), ((str(n), str(p)) for n, p in enumerate(found["predictions"])))
-    names = _headings(found)
-    rows = (
-        (str(number), str(prediction), _likely(names, found["probabilities"][number]))
-        for number, prediction in enumerate(found["predictions"])
-    )
-    return output.table((">row", "prediction", "most likely"), rows)
-
-
-def _likely(names: Sequence[str], shares: Sequence[float]) -> str:
-    best = sorted(range(len(names)), key=lambda i: -shares[i])[:MOST]
-    return ", ".join(f"{names[i]} {output.percent(shares[i])}" for i in best)
+def _print(answer: Mapping[str, Any]) -> None:
+    names = _headings(answer)
+    rows: list[tuple[str, ...]] = []
+    for number, prediction in enumerate(answer["predictions"]):
+        cells: tuple[str, ...] = (str(number), str(prediction))
+        if names:
+            likely = sorted(zip(answer["probabilities"][number], names, strict=True), key=lambda pair: -pair[0])
+            cells += (", ".join(f"{name} {output.percent(share)}" for share, name in likely[:MOST]),)
+        rows.append(cells)
+    output.show((">row", "prediction", "most likely") if names else (">row", "prediction"), rows)

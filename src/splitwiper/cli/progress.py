@@ -19,7 +19,7 @@ class Bars:
     def __init__(self, *, quiet: bool = False) -> None:
         console = errors()
         self._shown: Progress | None = None
-        self._what = ""
+        self._now = ""  # the kind of work that the line shows
         self._task = TaskID(0)
         if not quiet and console.is_terminal:
             self._shown = Progress(
@@ -29,6 +29,7 @@ class Bars:
                 TimeRemainingColumn(),
                 console=console,
                 transient=True,
+                # what is printed meanwhile goes where it was sent: rich would draw standard output on standard error
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
@@ -45,16 +46,16 @@ class Bars:
         if self._shown:
             self._shown.stop()
 
-    def __call__(self, what: str, done: int, total: int, /, loss: float | None = None) -> None:
+    def __call__(self, task: str, done: int, total: int, /, loss: float | None = None) -> None:
         """Show that ``done`` of ``total`` steps are done, and the loss; a total of 0 is unknown."""
         if self._shown is None:
             return
         steps = f"{done} of {total}, time left" if total else ""
         if loss is not None:
             steps = f"loss {loss:.3g}, {steps}"
-        if what != self._what:
-            if self._what:
+        if task != self._now:  # one line at a time, since the next kind of work follows the last
+            if self._now:
                 self._shown.remove_task(self._task)
-            self._what = what
-            self._task = self._shown.add_task(what, total=total or None, steps=steps)
+            self._now = task
+            self._task = self._shown.add_task(task, total=total or None, steps=steps)
         self._shown.update(self._task, completed=done, total=total or None, steps=steps)

@@ -1,9 +1,11 @@
-"""Open a run for work."""
+"""Open a run, or a client's site, for work."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +15,20 @@ from splitwiper.errors import ConfigError
 if TYPE_CHECKING:
     from splitwiper.config import Config
     from splitwiper.federation import Federation
+    from splitwiper.service.site import Site
 
 
 def look_here() -> None:
     """Look for the model's code in the current folder too, last."""
+    # last, so that a file called like a library does not take its place
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
+
+
+def is_site(folder: Path) -> bool:
+    """Return whether a folder is a client's site, and not a run."""
+    return (folder / "site.toml").exists()
 
 
 def open_run(run: Path, bars: Bars, config: Config | None = None) -> Federation:
@@ -38,3 +47,16 @@ def open_run(run: Path, bars: Bars, config: Config | None = None) -> Federation:
                 f"{problem} Run the command in the folder that holds the module, or add that folder to PYTHONPATH."
             ) from problem
         raise
+
+
+@contextmanager
+def open_site(folder: Path, bars: Bars) -> Iterator[Site]:
+    """Open a client's site, and close its connection afterwards."""
+    from splitwiper.service.site import Site
+
+    look_here()
+    site = Site(folder, bars)
+    try:
+        yield site
+    finally:
+        site.close()

@@ -49,14 +49,14 @@ class Settings:
     """The client that holds it."""
 
 
-def read_settings(path: Path, *, seed: int | None, data: Path | None, told: Progress) -> Settings:
+def read_settings(path: Path, *, seed: int | None, data: Path | None, progress: Progress) -> Settings:
     """Read a configuration file and the data it names.
 
     Args:
         path: the TOML file.
         seed: takes the place of the file's own.
         data: the folder of data sets; takes the place of the file's own.
-        told: called with progress.
+        progress: called with progress.
 
     Raises:
         ConfigError: naming the file and the key and, for an unknown one, the nearest valid key.
@@ -64,21 +64,23 @@ def read_settings(path: Path, *, seed: int | None, data: Path | None, told: Prog
         NotFoundError: data that is not there.
     """
     if not path.is_file():
-        beside = [p.name for p in path.parent.iterdir() if p.suffix == ".toml"] if path.parent.is_dir() else []
+        beside = [file.name for file in path.parent.glob("*.toml")]
         hint = nearest(path.name, beside) or " Give the path of a TOML file ('splitwiper learn --help' shows one)."
         raise ConfigError(f"there is no configuration file {path}.{hint}")
     values = read_toml(path)
+    if seed is not None:
+        values["seed"] = seed
     try:
-        return _settings(path.parent, values if seed is None else {**values, "seed": seed}, data, told)
+        # paths in the file are relative to it, so that it can be moved with its data
+        return _settings(path.parent, values, data, progress)
     except ConfigError as problem:
         raise ConfigError(f"{path}: {problem}") from problem
 
 
-def _settings(folder: Path, values: Mapping[str, Any], data: Path | None, told: Progress) -> Settings:
-    own = [f.name for f in dataclasses.fields(Config)]
+def _settings(folder: Path, values: Mapping[str, Any], data: Path | None, progress: Progress) -> Settings:
+    own = _names(Config)
     check_keys(values, [*own, "clients", "data", "compare"])
-    clients, table = values.get("clients", {}), values.get("data")
-    if bool(clients) == (table is not None):
+    if bool(values.get("clients")) == ("data" in values):
         raise ConfigError(
             'say where the data is: a [clients.NAME] table with data = "NAME.npz" for each client, or one [data] '
             'table with source = "digits" or another known set; one of them, not both.'
@@ -86,39 +88,47 @@ def _settings(folder: Path, values: Mapping[str, Any], data: Path | None, told: 
     if not table_in(values.get("model", {}), "model").get("factory"):
         raise ConfigError("model.factory is missing: name the network, as in factory = 'splitwiper.models:mlp'.")
     _check_sides(values)
-    if table is not None:
+    if "data" in values:
         if (reader := extensions(TABLES).get("data")) is None:
             raise ConfigError(how_to_get("the table [data], which divides a known data set over clients,"))
-        made: Settings = reader.load()(folder, values, data, told)
+        # the table belongs to the laboratory, which the product does not import
+        made: Settings = reader.load()(folder, values, data, progress)
         return made
     if data is not None:
         raise ConfigError("--data is for a [data] table; [clients.NAME] tables name their files themselves.")
     config = from_dict(Config, {key: value for key, value in values.items() if key in own})
-    return _files(folder, config, {n: _client(n, f) for n, f in table_in(clients, "clients").items()}, told)
+    return _read_files(folder, config, table_in(values["clients"], "clients"), progress)
+
+
+def _names(settings: type[Config | ServerConfig | ClientConfig]) -> list[str]:
+    return [field.name for field in dataclasses.fields(settings)]
 
 
 def _check_sides(values: Mapping[str, Any]) -> None:
     """Say where a key belongs that stands in the table of the other side."""
-    sides = {name: {f.name for f in dataclasses.fields(kind)} for name, kind in SIDES.items()}
-    for here, other in (("server", "client"), ("client", "server")):
-        for key in table_in(values.get(here, {}), here):
-            if key in sides[other] - sides[here]:
-                raise ConfigError(f"unknown key '{here}.{key}': {key} belongs to [{other}].")
+    for side, other in (("server", "client"), ("client", "server")):
+        for key in table_in(values.get(side, {}), side):
+            if key in _names(SIDES[other]) and key not in _names(SIDES[side]):  # most are on both sides
+                raise ConfigError(f"unknown key '{side}.{key}': {key} belongs to [{other}].")
 
 
-def _files(folder: Path, config: Config, clients: Mapping[str, ClientFiles], told: Progress) -> Settings:
-    """Every client's own files."""
-    learn: dict[str, tuple[Any, Any]] = {}
-    check: dict[str, tuple[Any, Any]] = {}
+def _read_files(folder: Path, config: Config, tables: Mapping[str, Any], progress: Progress) -> Settings:
+    """Read every client's own files, once all of their tables are known to be right."""
+    clients = {name: _client_files(name, table) for name, table in tables.items()}
+    train: dict[str, tuple[Any, Any]] = {}
+    test: dict[str, tuple[Any, Any]] = {}
+    tasks: dict[str, str] = {}
     for number, (name, files) in enumerate(clients.items()):
-        told("reading data", number, len(clients))
-        learn[name] = read_data(folder / files.data, label=files.label or None)
+        progress("reading data", number, len(clients))
+        train[name] = read_data(folder / files.data, label=files.label or None)
         if files.test:
-            check[name] = read_data(folder / files.test, label=files.label or None)
-    return Settings(config, learn, check, {name: files.task for name, files in clients.items() if files.task})
+            test[name] = read_data(folder / files.test, label=files.label or None)
+        if files.task:
+            tasks[name] = files.task
+    return Settings(config, train, test, tasks)
 
 
-def _client(name: str, values: Any) -> ClientFiles:
+def _client_files(name: str, values: Any) -> ClientFiles:
     files = from_dict(ClientFiles, table_in(values, f"clients.{name}"), where=f"clients.{name}.")
     if not files.data:
         raise ConfigError(f'clients.{name}.data is missing: name its file, as in data = "{name}.npz".')

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from splitwiper.cli import output
-from splitwiper.cli.unlearn import Json, Run
+from splitwiper.cli.options import Json, Run
 from splitwiper.errors import AbsentClientError, NotFoundError, nearest
 from splitwiper.formats import counted
 
@@ -43,27 +42,26 @@ def status(
     """
     from splitwiper.federation.status import status as look
 
-    found = look(run)
+    state = look(run)
     if client is not None:
-        _rows(run, found, client, as_json=as_json)
+        _show_rows(run, state, client, as_json=as_json)
     elif as_json:
-        output.emit(found.to_dict())
+        output.emit(state.to_dict())
     else:
-        _print(found)
+        _print(state)
 
 
-def _rows(run: Path, found: RunStatus, client: str, *, as_json: bool) -> None:
-    rows = row_labels(run, found, client)
+def _show_rows(run: Path, state: RunStatus, client: str, *, as_json: bool) -> None:
+    rows = row_labels(run, state, client)
     if as_json:
         output.emit({"run": run, "client": client, "rows": [{"id": i, "label": label} for i, label in rows.items()]})
         return
-    out = output.output()
-    out.print(output.table((">id", "label"), ((str(i), str(label)) for i, label in rows.items())))
-    out.print()
-    output.line(out, f"{client} holds {output.plural(len(rows), 'row')}.")
+    output.show((">id", "label"), ((str(i), str(label)) for i, label in rows.items()))
+    output.say()
+    output.say(f"{client} holds {output.plural(len(rows), 'row')}.")
 
 
-def row_labels(run: Path, found: RunStatus, client: str) -> dict[int, str | int]:
+def row_labels(run: Path, state: RunStatus, client: str) -> dict[int, str | int]:
     """Return a client's row ids and their labels, read without the model.
 
     Raises:
@@ -75,7 +73,7 @@ def row_labels(run: Path, found: RunStatus, client: str) -> dict[int, str | int]
     from splitwiper.config import ClientConfig, from_dict, read_toml
     from splitwiper.store import ClientStore
 
-    known = {c.name: c for c in found.clients}
+    known = {status.name: status for status in state.clients}
     if client not in known:
         raise NotFoundError(f"there is no client {client!r} in {run}.{nearest(client, known)}")
     if not known[client].folder:
@@ -84,56 +82,56 @@ def row_labels(run: Path, found: RunStatus, client: str) -> dict[int, str | int]
     return RowStore(store, from_dict(ClientConfig, read_toml(store.root / "config.toml"))).ids()
 
 
-def _print(found: RunStatus) -> None:
-    out = output.output()
-    output.line(out, f"Run:    {found.path}")
-    start = "" if found.exact is None else f", {output.plural(found.labels, 'code' if found.hidden else 'label')}"
-    start += ", labels are hidden" if found.hidden else ""
-    start += ", by a warm start: not exact" if found.exact is False else ""
-    output.line(out, f"Model:  {MODEL[found.model]}{start}")
-    output.line(out, f"Ledger: {counted(found.ledger, 'entry', 'entries')}, head {found.head}")
-    if found.work:
-        output.line(out, f"Work:   {found.work}")
-    out.print()
-    _print_clients(out, found.clients)
-    if found.tickets:
-        out.print()
-        out.print(
-            output.table(
-                ("ticket", "client", "level", "state", "received"),
-                ((t.id[:8], t.client, t.level, t.state, t.received) for t in found.tickets),
-            )
-        )
-    if found.remains:
-        out.print()
-        out.print(
-            output.table(
-                ("on disk", ">files", ">size", "why"),
-                ((r.what, output.count(r.count), output.size(r.size), r.why) for r in found.remains),
-            )
-        )
-    out.print()
-    if found.todo:
-        output.line(out, f"Unfinished (splitwiper settle {found.path} does it):", style="bold yellow")
-        for what in found.todo:
-            output.line(out, f"  - {what}")
-    else:
-        output.line(out, "Nothing is unfinished.")
+def _print(state: RunStatus) -> None:
+    model = MODEL[state.model]
+    if state.exact is not None:
+        model += f", {output.plural(state.labels, 'code' if state.hidden else 'label')}"
+    if state.hidden:
+        model += ", labels are hidden"
+    if state.exact is False:
+        model += ", by a warm start: not exact"
+    output.say(f"Run:    {state.path}")
+    output.say(f"Model:  {model}")
+    output.say(f"Ledger: {counted(state.ledger, 'entry', 'entries')}, head {state.head}")
+    if state.work:
+        output.say(f"Work:   {state.work}")
+    output.say()
+    _print_clients(state.clients)
+    if state.tickets:
+        output.say()
+        tickets = [(t.id[:8], t.client, t.level, t.state, t.received) for t in state.tickets]
+        output.show(("ticket", "client", "level", "state", "received"), tickets)
+    if state.remains:
+        output.say()
+        rows = []
+        for kind in state.remains:
+            rows.append((kind.what, output.count(kind.count), output.size(kind.size), kind.why))
+        output.show(("on disk", ">files", ">size", "why"), rows)
+    output.say()
+    if not state.todo:
+        output.say("Nothing is unfinished.")
+        return
+    output.say(f"Unfinished (splitwiper settle {state.path} does it):", style="bold yellow")
+    for task in state.todo:
+        output.say(f"  - {task}")
 
 
-def _print_clients(out: Console, clients: Sequence[ClientStatus]) -> None:
+def _print_clients(clients: Sequence[ClientStatus]) -> None:
     rows = []
     for client in clients:
         held = output.count(client.rows) if client.folder else "folder not here"
         numbers = (client.rows_on_server, client.suppressed, client.open_requests, client.generation)
         rows.append((client.name, held, *map(output.count, numbers)))
-    headings = ("client", ">rows", ">on server", ">suppressed", ">open requests", ">generation")
-    out.print(output.table(headings, rows) if rows else "No client has joined yet.")
+    if rows:
+        output.show(("client", ">rows", ">on server", ">suppressed", ">open requests", ">generation"), rows)
+    else:
+        output.say("No client has joined yet.")
+    # below the table, because a sentence does not fit into a cell
     for client in clients:
         if client.untrainable:
-            output.line(out, f"{client.name}: the rows that are left cannot be trained on. {client.untrainable}")
+            output.say(f"{client.name}: the rows that are left cannot be trained on. {client.untrainable}")
         if client.work:
-            output.line(out, f"{client.name}: {client.work}")
+            output.say(f"{client.name}: {client.work}")
     for client in clients:
         if client.privacy:
-            output.line(out, f"Noise of {client.name}: {client.privacy}.")
+            output.say(f"Noise of {client.name}: {client.privacy}.")

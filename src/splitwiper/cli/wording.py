@@ -18,9 +18,9 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r"reopen it without a config, or start a new run", "set them as they were, or start a new run (--run)"),
     (r"Open the run with the halves it had\.", "Bring the model's code back as it was."),
     (r"pass head= with one of", "set model.head to one of"),
-    (r" \(force=True\)", ""),
     (r"splitwiper\.masking\.sealing\.invitation\(\)", "'splitwiper group FILE'"),
 )
+# In this order: the longer advice is before the shorter that it contains.
 _PATTERNS = tuple((re.compile(pattern), here) for pattern, here in _WORDS)
 
 

@@ -22,7 +22,7 @@ from splitwiper.data.labels import as_learned
 from splitwiper.data.rows import Rows
 from splitwiper.errors import DataError, nearest
 from splitwiper.exclusive import give_way
-from splitwiper.numerics import reproducible, undisturbed
+from splitwiper.numerics import reproducible, still_as_pinned
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.training.cache import to_device
 from splitwiper.wire import Column
@@ -57,9 +57,6 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
 
     A sample of rows is tried: whether they fit depends on shapes. If the half uses values as indices into a table,
     every row is tried.
-
-    Raises:
-        DataError: rows do not fit; the message says which and why.
     """
     known = set(map(as_learned, config.labels))
     for label in rows.labels:
@@ -80,7 +77,7 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
     boundary = certain(
         partial(_tried, embedder, rows, client, half),
         held,
-        pinned=partial(undisturbed, device, config.numerics),
+        pinned=partial(still_as_pinned, device, config.numerics),
         key=None,
         what=f"client {client!r}, trying rows",
     )
@@ -89,17 +86,13 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
         got = tuple(boundary[column.name].shape[1:])
         if got != column.shape:
             raise DataError(
-                f"client {client!r}: from rows of {_shown(rows)} its half sends {column.name} of shape {list(got)}, "
-                f"the cut needs {column}."
+                f"client {client!r}: its half turns rows of {_shown(rows)} into {column.name} of shape {list(got)}, "
+                f"but the cut expects {column}."
             )
 
 
 def _tried(embedder: Embedder, rows: Rows, client: str, half: nn.Module, trial: Trial) -> dict[str, Tensor]:
-    """Embed rows to see whether that works, and return the boundary of the last batch.
-
-    Raises:
-        DataError: the half cannot process them.
-    """
+    """Embed rows to see whether that works, and return the boundary of the last batch."""
     lookups, boundary = _Lookups(), dict[str, Tensor]()
     with lookups:
         for number, tried in enumerate(_batches(len(rows), lookups)):
@@ -132,4 +125,4 @@ def _wanted(rows: Rows, half: nn.Module) -> str:
         columns = rows.features.get(next(iter(rows.inputs)), ())
         names = ", ".join(columns[:12]) + ("…" if len(columns) > 12 else "")
         return f": they have {given[0][0]} columns{f' ({names})' if names else ''}, the model takes {wanted[0][0]}"
-    return f"; the model was cut for rows of shape {', '.join(str(list(shape)) for shape in wanted)}"
+    return f"; the model was cut for rows of shape {', '.join(map(str, map(list, wanted)))}"

@@ -13,7 +13,7 @@ from splitwiper.wire import Label
 
 
 class CheckpointRecorder:
-    """A shelf that offers no checkpoints and records the digests of those saved, for comparison."""
+    """A store that offers no checkpoints and records the digests of those saved, for comparison."""
 
     def __init__(self) -> None:
         self.digests: dict[int, str] = {}
@@ -27,7 +27,7 @@ class CheckpointRecorder:
         self.digests[number] = state_digest(checkpoint.state, _metadata(checkpoint))
 
 
-class StoreShelf:
+class StoredCheckpoints:
     """Stores and finds the checkpoints of `pretrain` in the client's store."""
 
     def __init__(self, store: ClientStore) -> None:
@@ -43,7 +43,7 @@ class StoreShelf:
             state, metadata = read_state(path, record.digest)
         except CorruptError:
             return None  # it can be computed again
-        return Checkpoint(state, tuple(Label.parse(text) for text in json.loads(metadata["labels"])))
+        return Checkpoint(state, tuple(map(Label.parse, json.loads(metadata["labels"]))))
 
     def save(self, number: int, key: str, checkpoint: Checkpoint) -> None:
         """Store a checkpoint."""

@@ -20,11 +20,11 @@ from splitwiper.client.checking import check_rows
 from splitwiper.client.content import row_macs
 from splitwiper.client.embed import Sending
 from splitwiper.client.hiding import label_mac
-from splitwiper.client.prediction import answers, fitting, local_scores, unmasked
+from splitwiper.client.prediction import fitting, local_scores, remote_scores, unmasked
 from splitwiper.client.row_store import Added
 from splitwiper.client.scoring import Predicted
 from splitwiper.client.selection import Choice, select
-from splitwiper.client.spending import record_prediction, spent
+from splitwiper.client.spending import privacy_spent, record_prediction
 from splitwiper.client.syncing import Syncing
 from splitwiper.data.rows import Rows, is_wide
 from splitwiper.data.sources import Reader, Source
@@ -32,6 +32,7 @@ from splitwiper.errors import ConfigError, NotFoundError
 from splitwiper.masking.codebook import Codebook
 from splitwiper.privacy import Spending
 from splitwiper.splitting import ServerHalf
+from splitwiper.store.client_store import FileRecord
 from splitwiper.store.ledger import Head
 from splitwiper.store.relay import version_of
 from splitwiper.store.tensors import load_state
@@ -42,12 +43,15 @@ Attempt = Callable[[Callable[[], Any]], Any]
 
 
 class Client(Syncing):
-    """A client over its own folder. All its work is timed."""
+    """A client over its own folder."""
 
     # --- learning ------------------------------------------------------------------------------------------
 
     def learn(self, data: Source, *, gathering: Gathering | None = None, attempt: Attempt | None = None) -> Added:
         """Add rows, pre-train, and send the shard; if labels are hidden, agree on them with the others first.
+
+        This is for one client on its own, such as a site, which waits for the others. `Federation.learn` takes the same
+        steps (`check`, `add`, agree, `sync`) for all clients on one machine, each step for all of them, and trains.
 
         Args:
             data: the rows, or a function that returns them; it is called twice.
@@ -72,12 +76,8 @@ class Client(Syncing):
     def check(self, rows: Rows, codebook: Codebook | None = None) -> None:
         """Refuse rows that cannot be learned from, before anything is stored.
 
-        Args:
-            rows: the rows.
-            codebook: the codebook that must contain their labels, if there is one.
-
         Raises:
-            DataError: rows do not fit the earlier ones, the half, the closed set of labels, or the codebook.
+            DataError: rows do not fit the earlier ones, the half, the closed set of labels, or the codebook if given.
         """
         self.holdings.check(rows)
         check_rows(rows, client=self.name, config=self.config, half=self._half, columns=self._columns)
@@ -85,23 +85,22 @@ class Client(Syncing):
             codebook.check(self._unforgotten(rows, codebook))
 
     def add(self, rows: Rows) -> Added:
-        """Add rows that `check` has accepted to the store. `sync` does the rest.
-
-        Raises:
-            DataError: rows do not fit the earlier ones.
-        """
-        with self._timed(), self.store.database.lease("adding rows"):
+        """Add rows that `check` has accepted to the store. `sync` does the rest."""
+        with self.timed(), self.store.database.lease("adding rows"):
             self._obey()
             self.holdings.check(rows)  # again, under the lease: another process may have added rows meanwhile
             return self.holdings.add(rows, self._key())
 
     def _unforgotten(self, rows: Rows, codebook: Codebook) -> set[Label]:
         """Return the labels of rows, except those that the codebook lacks and whose rows were all forgotten."""
-        odd = [n for n, label in enumerate(rows.labels) if label not in codebook.codes]
-        if not odd:
-            return set(rows.labels)
-        gone, macs = self.store.suppressed(), row_macs(self.holdings.arranged(rows), self._key())
-        return set(rows.labels) - {rows.labels[n] for n in odd} | {rows.labels[n] for n in odd if macs[n] not in gone}
+        labels = set(rows.labels)
+        if labels <= codebook.codes.keys():
+            return labels
+        gone, known = self.store.suppressed(), labels & codebook.codes.keys()
+        for label, value in zip(rows.labels, row_macs(self.holdings.arranged(rows), self._key()), strict=True):
+            if value not in gone:
+                known.add(label)
+        return known
 
     # --- agreeing on labels --------------------------------------------------------------------------------
 
@@ -143,7 +142,7 @@ class Client(Syncing):
         Raises:
             RequestError: nothing, or more than one thing, was named, or the client does not hold it.
         """
-        with self._timed():
+        with self.timed():
             return select(self.store, self.holdings, classes=classes, samples=samples, everything=everything)
 
     def forget(self, choice: Choice) -> Request:
@@ -157,7 +156,7 @@ class Client(Syncing):
         """
         ticket, seconds = secrets.token_hex(16), 0.0
         while True:
-            with self._timed():
+            with self.timed():
                 labels = self._wholly(choice.macs)
                 seconds += self.take_spent().seconds
                 committed = self.store.forget(
@@ -180,10 +179,6 @@ class Client(Syncing):
         except ConfigError as problem:  # the library that computes it is not installed
             return replace(receipt, privacy={"note": str(problem)})
 
-    def reupload(self) -> None:
-        """Upload the shard again, whatever the server answered before."""
-        self.sync(again=True)
-
     def pin(self, head: Head) -> None:
         """Remember a ledger head of the server: later ledgers must extend it."""
         self.store.remember(head=f"{head}")
@@ -194,45 +189,37 @@ class Client(Syncing):
         return Head.parse(kept) if kept else None
 
     def sent(self) -> Sending:
-        """Return the contents of its shard, to judge attacks on it; the result is never sent.
-
-        Raises:
-            NotFoundError: it has no shard.
-        """
+        """Return the contents of its shard, to judge attacks on it; the result is never sent."""
         half = self.store.half()
         if half is None or self.store.is_behind():
             raise NotFoundError(f"client {self.name!r} has no rows, or unfinished work: call learn or settle.")
-        state = load_state(self.store.root / "half" / half[0].file, half[0].digest)
-        return Sending(self._recipe(), state, list(self.holdings.slices().values()))
+        return Sending(self._half_inputs(), self._frozen(half[0]), list(self.holdings.slices().values()))
 
     # --- prediction ----------------------------------------------------------------------------------------
 
     def predict(self, inputs: Any, *, local: ServerHalf | None = None) -> list[str | int]:
         """Return the most likely label of the client's own task for each input. Arguments are those of `scores`."""
-        return [label.name for label in scoring.best(self.scores(inputs, local=local), self.task)]
+        return scoring.best(self.scores(inputs, local=local), self.task)
 
     def predict_both(
         self, inputs: Any, *, local: ServerHalf | None = None, labels: Sequence[Label] | None = None
     ) -> Predicted:
         """Return labels and probabilities from one answer.
 
-        Args:
-            inputs: the inputs to predict on.
-            local: as for `scores`.
-            labels: the labels of the columns of the probabilities; those that the model answers with by default.
+        The columns of the probabilities are ``labels``, by default those that the model answers with.
 
         Raises:
             InputError: the server names only the most likely label; with ``local``, probabilities are computed here.
         """
         scores = self.scores(inputs, local=local)
-        return scoring.predicted(scores, self.task, scores.labels if labels is None else labels)
+        columns = scores.labels if labels is None else tuple(labels)
+        chances = scoring.probabilities(scores, columns)
+        return Predicted(scoring.best(scores, self.task), columns, chances)
 
     def scores(self, inputs: Any, *, local: ServerHalf | None = None) -> Scores:
         """Compute the whole network's outputs: this client's half here, the server's half on the server.
 
-        Args:
-            inputs: the inputs to predict on.
-            local: the server half's architecture: if given, the weights are downloaded, and nothing is sent.
+        If ``local``, the server half's architecture, is given, its weights are downloaded, and nothing is sent.
         """
         half = self.store.half()
         if half is None or self.store.unknown(self._link.tickets(self.name)):
@@ -241,27 +228,26 @@ class Client(Syncing):
                 "or its work was interrupted. Call learn or settle."
             )
         named = fitting(inputs, f"client {self.name!r}", self.holdings)
-        path, remedy = self.store.root / "half" / half[0].file, f"`reupload({self.name!r})` computes it again"
-        state, recipe = load_state(path, half[0].digest, remedy=remedy), self._recipe()
+        state, half_inputs = self._frozen(half[0]), self._half_inputs()
         if local is not None:
-            told = local_scores(recipe, state, named, local, self._link.model(self.name))
+            scores = local_scores(half_inputs, state, named, local, self._link.model(self.name))
         else:
             group = self._typical() if self.config.noise.reading == "mean" else 1
             if self.config.noise.is_on:
                 record_prediction(self.store, half[0].key, group=group)
             ask = partial(self._link.predict, self.name)
-            told = answers(recipe, state, named, self._columns, ask, group=group)
-        return told if recipe.hiding is None else unmasked(told, named, recipe.hiding, without=self._forgotten())
+            scores = remote_scores(half_inputs, state, named, self._columns, ask, group=group)
+        if half_inputs.hiding is None:
+            return scores
+        return unmasked(scores, named, half_inputs.hiding, without=self._forgotten())
+
+    def _frozen(self, half: FileRecord) -> dict[str, Tensor]:
+        """Read the state of the frozen half."""
+        remedy = f"`reupload({self.name!r})` computes it again"
+        return load_state(self.store.root / "half" / half.file, half.digest, remedy=remedy)
 
     def probe(self, ask: Callable[[Mapping[str, Tensor]], Scores], *, most: int) -> int:
-        """Predict a few of the client's own surviving rows, as `scores` does, to test the server half.
-
-        Args:
-            ask: sends activations to the server half.
-            most: the largest number of rows, drawn at random.
-
-        Returns:
-            The number of rows predicted.
+        """Predict up to ``most`` of the client's own surviving rows, to test the server half; return how many.
 
         Raises:
             NotFoundError: no rows are left, or there is no trained half.
@@ -271,24 +257,25 @@ class Client(Syncing):
             raise NotFoundError(f"no rows of client {self.name!r} are left to predict.")
         part = secrets.choice(list(slices.values()))
         rows = sorted(secrets.SystemRandom().sample(range(part.rows), min(most, part.rows)))
-        recipe = self._recipe()
-        named = {name: np.asarray(part.columns[name])[rows] for name in recipe.names}
-        answers(recipe, load_state(self.store.root / "half" / half[0].file, half[0].digest), named, self._columns, ask)
+        half_inputs = self._half_inputs()
+        inputs = {name: np.asarray(part.columns[name])[rows] for name in half_inputs.names}
+        remote_scores(half_inputs, self._frozen(half[0]), inputs, self._columns, ask)
         return len(rows)
 
     def _typical(self) -> int:
         """Return the average number of rows per label that the client holds."""
-        rows = [label for _, label in self.holdings.surviving()]
-        return max(1, len(rows) // max(1, len(set(rows))))
+        counts = self.holdings.labels()
+        return max(1, counts.total() // max(1, len(counts)))
 
     def privacy(self) -> Spending:
         """Return what its noise has spent so far, of each row and of each value."""
-        return spent(self.store, self.config.noise, self._columns)
+        return privacy_spent(self.store, self.config.noise, self._columns)
 
     def _forgotten(self) -> set[Label]:
         """Return labels of the codebook that the client has forgotten and holds no rows of."""
-        key, gone = self._key(), self.store.forgotten()
-        held = {label for _, label in self.holdings.surviving()} if gone else set()
-        return (
-            {x for x in self.group.codebook().labels if label_mac(key, x) in gone and x not in held} if gone else set()
-        )
+        labels, key, gone = set[Label](), self._key(), self.store.forgotten()
+        for label in self.group.codebook().labels if gone else ():
+            if label_mac(key, label) in gone:
+                labels.add(label)
+        # they may have been learned again: a label is forgotten with its last row, not for ever
+        return labels.difference(self.holdings.labels()) if labels else labels

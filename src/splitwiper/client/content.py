@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import islice, permutations, product
+from itertools import chain, islice, permutations, product
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,14 +38,18 @@ _ORDERS = 720
 
 def row_macs(rows: Rows, key: bytes) -> list[bytes]:
     """Return the HMAC of every row."""
-    names = sorted(rows.inputs)
-    head = b"".join(encode([c.name, c.dtype, *c.shape]) for c in sorted(rows.columns, key=lambda c: c.name))
-    heads = {label: head + encode([label.text]) for label in set(rows.labels)}
-    arrays = [np.ascontiguousarray(rows.inputs[name]) for name in names]
-    return [
-        hmac.digest(key, heads[label] + b"".join(array[i].tobytes() for array in arrays), "sha256")
-        for i, label in enumerate(rows.labels)
-    ]
+    form = bytearray()  # of columns by name, so that the order in which a caller names them does not matter
+    for column in sorted(rows.columns, key=attrgetter("name")):
+        form += encode([column.name, column.dtype, *column.shape])
+    heads = {label: bytes(form) + encode([label.text]) for label in set(rows.labels)}
+    arrays = [np.ascontiguousarray(rows.inputs[name]) for name in sorted(rows.inputs)]
+    macs = []
+    for number, label in enumerate(rows.labels):
+        content = bytearray(heads[label])
+        for array in arrays:
+            content += array[number].tobytes()
+        macs.append(hmac.digest(key, content, "sha256"))
+    return macs
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,6 @@ class Form:
     columns: tuple[Column, ...]
     features: ColumnNames
 
-    @property
-    def width(self) -> int:
-        """The number of values in a row."""
-        return sum(math.prod(column.shape) for column in self.columns)
-
     def orders(self, rows: Rows) -> Iterator[ColumnNames]:
         """Yield the orders that the columns of these rows' tables may have had in this form.
 
@@ -76,37 +76,37 @@ class Form:
         for name, columns in rows.features.items():
             alike = [kept for kept in self.features.values() if set(kept) == set(columns)] or [columns]
             own = self.features.get(name, ()) if rows.call == self.call else ()
-            choices.append([own] if own in alike else [*dict.fromkeys(alike)])
+            choices.append([own] if own in alike else list(dict.fromkeys(alike)))
         for choice in product(*choices):
             yield dict(zip(rows.features, choice, strict=True))
 
 
+def _width(columns: Iterable[Column]) -> int:
+    """Return the number of values in a row."""
+    return sum(math.prod(column.shape) for column in columns)
+
+
 def check_comparable(rows: Rows, form: Form, whose: str) -> None:
-    """Refuse rows if it is impossible to say whether they were forgotten in an earlier form.
-
-    Args:
-        rows: the rows to add.
-        form: the form of the forgotten rows.
-        whose: the client that forgot them, for messages.
-
-    Raises:
-        DataError: they cannot be compared; the message says what to give instead.
-    """
-    if sum(math.prod(column.shape) for column in rows.columns) != form.width:
+    """Refuse rows if it is impossible to say whether they were forgotten in an earlier form."""
+    if _width(rows.columns) != _width(form.columns):
         return
     if rows.call != form.call and math.factorial(len(rows.inputs)) > _ORDERS:
         ways = {"kwargs": "by keyword (a dict)", "args": "by position (a tuple)", "one": "as a single array"}
         raise DataError(
             f"{whose} has forgotten rows whose inputs came {ways[form.call]}. Whether these, {ways[rows.call]}, are "
-            f"the same cannot be told: {len(rows.inputs)} inputs have too many orders. Give them {ways[form.call]}."
+            f"the same is unknown, because {len(rows.inputs)} inputs have too many orders. Give them {ways[form.call]}."
         )
-    known = {frozenset(names) for names in rows.features.values()} & {frozenset(n) for n in form.features.values()}
-    now, then = (
-        [names for names in table.values() if has_order(names) and frozenset(names) not in known]
-        for table in (rows.features, form.features)
-    )
-    if not (now and then):
-        check_alike(now[0] if now else (), then[0] if then else (), whose)
+    # tables with the same columns are matched by their names, whatever the order; only other tables can be confused
+    known = set(map(frozenset, rows.features.values())) & set(map(frozenset, form.features.values()))
+    check_alike(_unmatched(rows.features, known), _unmatched(form.features, known), whose)
+
+
+def _unmatched(features: ColumnNames, known: AbstractSet[frozenset[str]]) -> Sequence[str]:
+    """Return the columns of the first table with an order whose columns are not in ``known``; empty if none is."""
+    for names in features.values():
+        if has_order(names) and frozenset(names) not in known:
+            return names
+    return ()
 
 
 def macs_in_form(rows: Rows, call: str, columns: Sequence[Column], key: bytes) -> Iterator[list[bytes | None]]:
@@ -118,13 +118,14 @@ def macs_in_form(rows: Rows, call: str, columns: Sequence[Column], key: bytes) -
     Yields:
         For each order, one HMAC per row; None for a row whose values do not fit that form.
     """
-    flat = [np.ascontiguousarray(array).reshape(len(rows.labels), -1) for array in rows.inputs.values()]
-    wanted = [math.prod(column.shape) for column in columns]
-    if sum(array.shape[1] for array in flat) != sum(wanted):
+    if _width(rows.columns) != _width(columns):
         return
+    # each input as rows × values, so that inputs can be cut anew whatever their shapes
+    flat = [np.ascontiguousarray(array).reshape(len(rows.labels), -1) for array in rows.inputs.values()]
     for order in islice(permutations(flat), _ORDERS if call != rows.call else 1):
         inputs, same, start = {}, np.ones(len(rows.labels), bool), 0
-        for column, size in zip(columns, wanted, strict=True):
+        for column in columns:
+            size = math.prod(column.shape)
             values, kept = _cast(order, start, start + size, DTYPES[column.dtype])
             inputs[column.name] = values.reshape(len(rows.labels), *column.shape)
             same &= kept
@@ -168,10 +169,31 @@ def sort_order(macs: Array) -> Array:
     return np.lexsort(words.T[::-1])
 
 
+def macs_in(slices: Iterable[Shard]) -> Iterator[bytes]:
+    """Yield the HMAC of every row in slice files, suppressed or not."""
+    for part in slices:
+        for value in np.asarray(part.columns[MAC_COLUMN]):
+            yield value.tobytes()
+
+
+def mac_table(slices: Sequence[Shard]) -> Array:
+    """Return the HMACs of all rows in slice files (n × 32 bytes)."""
+    return np.concatenate([np.asarray(part.columns[MAC_COLUMN]) for part in slices])
+
+
 def rows_digest(slices: Sequence[Shard]) -> bytes:
     """Return the digest of the surviving rows: everything that row order and noise may depend on."""
-    macs = np.concatenate([np.asarray(s.columns[MAC_COLUMN]) for s in slices])
+    macs = mac_table(slices)
     return hashlib.sha256(macs[sort_order(macs)].tobytes()).digest()
+
+
+class _Source(NamedTuple):
+    """Rows for a new slice: the numbers and labels of those that are kept."""
+
+    columns: Mapping[str, Array]
+    macs: Array
+    kept: list[int]
+    labels: list[Label]
 
 
 def rewrite_slice(
@@ -186,42 +208,46 @@ def rewrite_slice(
 
     Rows are in the order of their HMACs, so the bytes depend only on the rows. Memory is bounded by a block.
     """
-    sources: list[tuple[Mapping[str, Array], Array, Array, Sequence[Label]]] = []  # columns, HMACs, codes, labels
+    sources: list[_Source] = []
     if old is not None:
-        macs = np.asarray(old.columns[MAC_COLUMN])
-        keep = np.array([m.tobytes() not in without for m in macs], bool)
-        sources.append((old.columns, macs, np.where(keep, old.codes, -1), old.labels))
+        source = _Source(old.columns, np.asarray(old.columns[MAC_COLUMN]), [], [])
+        for number, (value, code) in enumerate(zip(macs_in([old]), old.codes, strict=True)):
+            if value not in without:
+                source.kept.append(number)
+                source.labels.append(old.labels[code])
+        sources.append(source)
     if add is not None:
-        table = in_order(add[2])
-        number = {label: code for code, label in enumerate(table)}
-        sources.append((add[0], add[1], np.array([number[label] for label in add[2]], np.int32), table))
-    present = in_order(labels[code] for _, _, codes, labels in sources for code in np.unique(codes) if code >= 0)
-    if not present:
+        inputs, added, labels = add
+        sources.append(_Source(inputs, added, list(range(len(labels))), list(labels)))
+    table = in_order(chain.from_iterable(source.labels for source in sources))
+    if not table:
         return None
-    number = {label: code for code, label in enumerate(present)}
-    places = np.concatenate(  # (source, row in it, code in the new table) of every row that stays
-        [
-            np.stack([np.full(len(rows), at), rows, np.array([number.get(x, -1) for x in labels])[codes[rows]]], axis=1)
-            for at, (_, _, codes, labels) in enumerate(sources)
-            for rows in [np.flatnonzero(codes >= 0)]
-        ]
-    )
-    every = np.concatenate([macs[np.flatnonzero(codes >= 0)] for _, macs, codes, _ in sources])
-    places = places[sort_order(every)]
-
-    def blocks() -> Iterator[tuple[dict[str, Array], Array]]:
-        for start in range(0, len(places), _BLOCK):
-            block = places[start : start + _BLOCK]
-            out = {}
-            for column in (*columns, _MAC):
-                out[column.name] = np.empty((len(block), *column.shape), DTYPES[column.dtype])
-                for at, (values, macs, _, _) in enumerate(sources):
-                    here = np.flatnonzero(block[:, 0] == at)
-                    from_ = macs if column is _MAC else values[column.name]
-                    out[column.name][here] = from_[block[here, 1]]
-            yield out, block[:, 2].astype(np.int32)
-
+    codes = {label: code for code, label in enumerate(table)}
+    macs, places = [], []  # places: source, row in it and code of every row that stays (rows × 3)
+    for number, source in enumerate(sources):
+        kept = np.array(source.kept, np.int64)
+        new_codes = np.fromiter(map(codes.__getitem__, source.labels), np.int64, len(kept))
+        places.append(np.stack([np.full_like(kept, number), kept, new_codes], axis=1))
+        macs.append(source.macs[kept])
+    ordered = np.concatenate(places)[sort_order(np.concatenate(macs))]
     path = folder / files.random_name("slice")
     with files.atomic_file(path) as file:
-        write_shard(file, columns=[*columns, _MAC], rows=len(places), labels=present, blocks=blocks())
-    return FileRecord(path.name, files.file_digest(path), rows=len(places))
+        blocks = _blocks([*columns, _MAC], sources, ordered)
+        write_shard(file, columns=[*columns, _MAC], rows=len(ordered), labels=table, blocks=blocks)
+    return FileRecord(path.name, files.file_digest(path), rows=len(ordered))
+
+
+def _blocks(
+    columns: Sequence[Column], sources: Sequence[_Source], places: Array
+) -> Iterator[tuple[dict[str, Array], Array]]:
+    """Yield columns and codes of rows, a block at a time, from where ``places`` says they are."""
+    for start in range(0, len(places), _BLOCK):
+        block = places[start : start + _BLOCK]
+        out = {}
+        for column in columns:
+            out[column.name] = np.empty((len(block), *column.shape), DTYPES[column.dtype])
+            for number, source in enumerate(sources):
+                here = np.flatnonzero(block[:, 0] == number)
+                values = source.macs if column is _MAC else source.columns[column.name]
+                out[column.name][here] = values[block[here, 1]]
+        yield out, block[:, 2].astype(np.int32)

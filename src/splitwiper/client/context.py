@@ -1,36 +1,67 @@
-"""A client's folder, settings and key, and everything derived from them; all work is timed."""
+"""A client's folder, settings and key, and everything derived from them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from splitwiper.client import pretrain
 from splitwiper.client.group import Group
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.row_store import RowStore
-from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml
+from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml, to_toml
 from splitwiper.config.settings import outside_paths
 from splitwiper.data.labels import as_learned
-from splitwiper.errors import (
-    AbsentClientError,
-    CorruptError,
-    SealError,
-)
+from splitwiper.errors import AbsentClientError, CorruptError, SealError
 from splitwiper.masking.modes import mode_for
 from splitwiper.progress import Progress
-from splitwiper.seeding import mac
-from splitwiper.splitting import identity
+from splitwiper.seeding import mac, seeded_key
 from splitwiper.store import ClientStore
 from splitwiper.wire import Column, Label, Link, Spent, Statement
 from splitwiper.wire.labels import in_order
 
 
+def create_client(
+    folder: Path,
+    config: ClientConfig,
+    *,
+    initial: Mapping[str, Tensor],
+    seed: int,
+    federation: str,
+    network: str,
+    task: str = "",
+    group: bytes | None = None,
+    **more: str,
+) -> ClientStore:
+    """Create a client's folder, named after the client, and return its store. An existing one is kept.
+
+    ``network`` is the identity of the client half; ``more`` are further values for the client's database.
+    """
+    store = ClientStore(folder)
+    store.create(
+        config=to_toml(config),
+        initial=initial,
+        meta={
+            "name": folder.name,
+            "task": task,
+            "seed": str(seed),
+            "config": config_digest(config, seed=seed),
+            "federation": federation,
+            "model": network,
+            **more,
+        },
+        key=seeded_key(seed, folder.name) if config.keys == "seeded" else None,
+        group=group,
+    )
+    return store
+
+
 class ClientContext:
-    """A client's folder, its half and its link to the server. Work within `_timed` is counted.
+    """A client's folder, its half and its link to the server. Work within `timed` is counted.
 
     Args:
         store: the client's store.
@@ -84,17 +115,8 @@ class ClientContext:
 
         return tell
 
-    @property
-    def network(self) -> str:
-        """The identity of the given client half: its code and constants, whatever its weights."""
-        return identity(self._half)
-
     def _check_store(self) -> None:
-        """Refuse a folder that is a copy of another client's, or whose settings were changed by hand.
-
-        Raises:
-            CorruptError: either is the case.
-        """
+        """Refuse a folder that is a copy of another client's, or whose settings were changed by hand."""
         with suppress(SealError):  # a client can be inspected without its key
             self.store.database.check()
         owner = self.store.database.meta("name")
@@ -104,8 +126,8 @@ class ClientContext:
                 "live on in it. Remove the copy, and learn under the new name."
             )
         if self.store.database.meta("config") != config_digest(self.config, seed=self.seed):
-            outside = sorted({path for path, _ in outside_paths(self.config).values()})
-            code = f", or the code of {', '.join(outside)} is another version" if outside else ""
+            outside = {path for path, _ in outside_paths(self.config).values()}
+            code = f", or the code of {', '.join(sorted(outside))} is another version" if outside else ""
             file = self.store.root / "config.toml"
             raise CorruptError(f"{file} is not what the client joined with{code}: restore it.")
 
@@ -128,9 +150,12 @@ class ClientContext:
             )
         return key
 
-    def _recipe(self) -> pretrain.PretrainingInputs:
-        columns = self.holdings.columns
-        return pretrain.PretrainingInputs(
+    def _half_inputs(self) -> pretrain.ClientHalfInputs:
+        columns, masking, hiding = self.holdings.columns, self.config.masking, None
+        if masking.is_on:
+            codebook = self.group.codebook()
+            hiding = Hiding(codebook, mode_for(masking, self.group.key(), codebook.version), masking)
+        return pretrain.ClientHalfInputs(
             name=self.name,
             seed=self.seed,
             config=self.config,
@@ -141,16 +166,8 @@ class ClientContext:
             call=self.holdings.call,
             names=tuple(c.name for c in columns),
             floats=tuple(c.name for c in columns if c.dtype.startswith("F")),
-            hiding=self._hiding(),
+            hiding=hiding,
         )
-
-    def _hiding(self) -> Hiding | None:
-        masking = self.config.masking
-        group = self.group
-        if not masking.is_on:
-            return None
-        codebook = group.codebook()
-        return Hiding(codebook, mode_for(masking, group.key(), codebook.version), masking)
 
     @property
     def group(self) -> Group:
@@ -160,15 +177,12 @@ class ClientContext:
     def labels(self) -> tuple[Label, ...]:
         """Return the labels it holds, those of the closed set in its settings, and those it was asked to propose."""
         named = {Label(self.task, as_learned(name)) for name in self.config.labels}
-        return in_order({label for _, label in self.holdings.surviving()} | named | self.group.wished())
+        return in_order(named.union(self.holdings.labels(), self.group.wished()))
 
     def statement(self, tickets: Sequence[str] = (), *, salt: str = "", coded: bool = True) -> Statement:
         """Return the statement that accompanies an upload: the server cannot read the client's settings from it.
 
-        Args:
-            tickets: the tickets that the upload answers.
-            salt: the salt of the commitment to the shard.
-            coded: name the codebook, if there is one; withdrawing rows needs none.
+        It names the codebook, if there is one, unless ``coded`` is False: withdrawing rows needs none.
         """
         key = self._key()
         half = self.store.half()
@@ -186,7 +200,7 @@ class ClientContext:
         )
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def timed(self) -> Iterator[None]:
         """Count the time this takes; nested calls count once."""
         if self._since is not None:
             yield
@@ -195,6 +209,7 @@ class ClientContext:
         try:
             yield
         finally:
+            # not from the start: `take_spent` may have been called meanwhile, and moved `_since`
             self._seconds += time.perf_counter() - self._since
             self._since = None
 

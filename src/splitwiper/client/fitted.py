@@ -16,6 +16,7 @@ fixed in the context.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -28,19 +29,20 @@ from splitwiper.wire.labels import in_order
 
 def labels_present(slices: Sequence[Shard]) -> tuple[Label, ...]:
     """Return the labels that at least one row has."""
-    return in_order(label for s in slices for label in s.labels)
+    return in_order(chain.from_iterable(part.labels for part in slices))
 
 
 def statistics(cache: Cache) -> dict[str, tuple[Tensor, ...]]:
     """Return mean and standard deviation of every float input, per feature; a constant feature keeps its scale."""
     out: dict[str, tuple[Tensor, ...]] = {}
     for name in cache.names:
-        kind = next(cache.blocks(name, 1)).dtype
-        if kind.kind != "f":
+        dtype = next(cache.blocks(name, 1)).dtype
+        if dtype.kind != "f":
             continue
+        # two passes, since sums of squares would lose the small differences of large values
         mean = sum(block.sum(axis=0, dtype=np.float64) for block in cache.blocks(name)) / len(cache)
         spread = sum(np.square(block - mean).sum(axis=0, dtype=np.float64) for block in cache.blocks(name))
         scale = np.sqrt(spread / len(cache))
         scale = np.where(scale == 0, 1.0, scale)
-        out[name] = tuple(torch.from_numpy(np.asarray(v, kind).copy()) for v in (mean, scale))
+        out[name] = torch.from_numpy(np.array(mean, dtype)), torch.from_numpy(np.array(scale, dtype))
     return out

@@ -22,11 +22,7 @@ class Group:
         self._name = store.root.name
 
     def key(self) -> GroupKey:
-        """Return the key that this client shares with the others.
-
-        Raises:
-            CorruptError: it is missing.
-        """
+        """Return the key that this client shares with the others."""
         raw = self._store.group()
         if raw is None:
             raise CorruptError(
@@ -39,12 +35,7 @@ class Group:
         return self._store.database.number("codebook_version") >= version
 
     def codebook(self) -> Codebook:
-        """Return the group's codebook.
-
-        Raises:
-            DataError: the client did not take part in the consensus.
-            CorruptError: it cannot be read with the client's group key.
-        """
+        """Return the group's codebook."""
         sealed = self._store.sealed_codebook()
         if sealed is None:
             raise DataError(
@@ -67,9 +58,7 @@ class Group:
     def take(self, codebook: Codebook, labels: Iterable[Label]) -> None:
         """Store a codebook, encrypted, and drop the records of forgotten labels that are not in it.
 
-        Args:
-            codebook: the codebook.
-            labels: the labels that the client holds.
+        ``labels`` are those that the client holds.
 
         Raises:
             DataError: it is another federation's, or lacks a label that the client holds.

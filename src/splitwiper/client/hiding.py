@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from splitwiper.client.content import MAC_COLUMN, sort_order
+from splitwiper.client.content import mac_table, sort_order
 from splitwiper.client.fitted import labels_present
 from splitwiper.config import Masking
 from splitwiper.masking.codebook import Codebook
@@ -42,7 +42,7 @@ class Survivors:
     def __init__(self, slices: Sequence[Shard], names: Sequence[str]) -> None:
         self.labels = labels_present(slices)
         self._cache = Cache(slices, self.labels, names=names)
-        macs = np.concatenate([np.asarray(s.columns[MAC_COLUMN]) for s in slices])
+        macs = mac_table(slices)
         self._order = sort_order(macs)
         self.macs: Array = macs[self._order]
 
@@ -74,11 +74,7 @@ def plan_for(
 ) -> tuple[ShardPlan, tuple[Label, ...]]:
     """Plan the rows of a client's shard, and return the table that their codes point into.
 
-    Args:
-        survivors: the client's rows.
-        hiding: how labels are hidden; None sends them as they are.
-        key: the client's own key.
-        features: computes a few numbers for each row from its activations.
+    ``features`` computes a few numbers for each row from its activations.
     """
     if hiding is None:
         return plain(survivors.index()), survivors.labels

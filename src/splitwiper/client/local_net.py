@@ -52,15 +52,18 @@ class Embedder(nn.Module):
 
 
 class LocalNet(nn.Module):
-    """An embedder and a local head over the labels the client holds."""
+    """An embedder and a local head over the labels the client holds.
+
+    The head's inputs have the width and dtype of ``like`` (… × features). It continues the head of ``before``, the net
+    of the stage before.
+    """
 
     def __init__(
         self,
         embedder: Embedder,
         labels: Sequence[Label],
         *,
-        features: int,
-        dtype: torch.dtype,
+        like: Tensor,
         width: int,
         seed: int,
         client: str,
@@ -69,6 +72,7 @@ class LocalNet(nn.Module):
         super().__init__()
         self.embedder = embedder
         self.labels = tuple(labels)
+        features, dtype = like.shape[1], like.dtype
         self.hidden: nn.Module
         if before is not None:
             self.hidden = before.hidden
@@ -96,10 +100,10 @@ def features_of(boundary: Mapping[str, Tensor]) -> Tensor:
     for tensor in boundary.values():
         if not tensor.is_floating_point():
             continue
-        if tensor.ndim == 4:
+        if tensor.ndim == 4:  # rows × channels × height × width
             kernel = [max(1, -(-side // _SIDE)) for side in tensor.shape[2:]]
             tensor = functional.avg_pool2d(tensor, kernel, ceil_mode=True)
-        elif tensor.ndim == 3:
+        elif tensor.ndim == 3:  # rows × positions × channels
             tensor = tensor.mean(dim=1)
         parts.append(tensor.reshape(len(tensor), -1))
     if not parts:

@@ -14,7 +14,7 @@ from torch import Tensor
 from splitwiper.client.embed import BATCH
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.local_net import Embedder
-from splitwiper.client.pretrain import PretrainingInputs, thaw
+from splitwiper.client.pretrain import ClientHalfInputs, thaw, weights_of
 from splitwiper.data.rows import as_inputs, column_names
 from splitwiper.data.tables import ColumnNames, arranged, check_alike
 from splitwiper.errors import DataError
@@ -24,12 +24,12 @@ from splitwiper.seeding import state_digest
 from splitwiper.splitting import ServerHalf
 from splitwiper.training.cache import to_device
 from splitwiper.wire import Column, Label, ModelCopy, Scores
-from splitwiper.wire.codecs import fitted_in, is_fitted, pack, prepare
+from splitwiper.wire.codecs import fitted_in, pack, prepare
 from splitwiper.wire.columns import DTYPES, Array
 
 
-def answers(
-    recipe: PretrainingInputs,
+def remote_scores(
+    half_inputs: ClientHalfInputs,
     state: Mapping[str, Tensor],
     inputs: Mapping[str, Array],
     columns: Sequence[Column],
@@ -39,36 +39,35 @@ def answers(
 ) -> Scores:
     """Return the server half's outputs on a client's inputs, sent in batches, with noise if configured.
 
-    Args:
-        recipe: everything that the client half depends on.
-        state: the frozen half.
-        inputs: the inputs to predict on.
-        columns: the columns that cross the cut.
-        ask: sends a batch to the server half.
-        group: the number of rows of a typical label, for noise that is scaled to it.
+    ``group`` is the number of rows of a typical label, for noise that is scaled to it.
     """
-    told = [ask(sent) for sent in _sendings(recipe, state, inputs, columns, group)]
-    only = any(answer.labels_only for answer in told)
-    return Scores(told[0].labels, torch.cat([a.logits for a in told]), told[0].codebook, labels_only=only)
+    logits, labels_only = list[Tensor](), False
+    for sent in _sendings(half_inputs, state, inputs, columns, group):
+        scores = ask(sent)
+        logits.append(scores.logits)
+        labels_only |= scores.labels_only
+    return Scores(scores.labels, torch.cat(logits), scores.codebook, labels_only=labels_only)
 
 
 def local_scores(
-    recipe: PretrainingInputs,
+    half_inputs: ClientHalfInputs,
     state: Mapping[str, Tensor],
     inputs: Mapping[str, Array],
     template: ServerHalf,
     model: ModelCopy,
 ) -> Scores:
     """Compute the same outputs on this machine: nothing leaves the client."""
-    device, embedder = _frozen(recipe, state)
+    device, embedder = _frozen(half_inputs, state)
     half = template.loaded(model.state).to(device)
-    with _pinned(recipe, device):
-        logits = [half.logits(embedder(to_device(part, device))).float().cpu() for part in _parts(inputs)]
+    logits = []
+    with _pinned(half_inputs, device):
+        for part in _parts(inputs):
+            logits.append(half.logits(embedder(to_device(part, device))).float().cpu())
     return Scores(model.labels, torch.cat(logits), model.codebook)
 
 
 def _sendings(
-    recipe: PretrainingInputs,
+    half_inputs: ClientHalfInputs,
     state: Mapping[str, Tensor],
     inputs: Mapping[str, Array],
     columns: Sequence[Column],
@@ -78,15 +77,14 @@ def _sendings(
 
     Nothing is pinned while the caller has a batch, so an error there leaves no global state behind.
     """
-    fitted, noise = fitted_in(state), recipe.config.noise
-    encoding = prepare(recipe.config.encoding)
+    fitted, noise = fitted_in(state), half_inputs.config.noise
+    encoding = prepare(half_inputs.config.encoding)
     secret = None
     if noise.is_on:
-        frozen = state_digest({name: tensor for name, tensor in state.items() if not is_fitted(name)})
-        secret = secure_stream(recipe.key, "predict", frozen)
-    device, embedder = _frozen(recipe, state)
+        secret = secure_stream(half_inputs.key, "predict", state_digest(weights_of(state)))
+    device, embedder = _frozen(half_inputs, state)
     for part in _parts(inputs):
-        with _pinned(recipe, device):
+        with _pinned(half_inputs, device):
             boundary = embedder(to_device(part, device))
             if secret is not None:
                 contents = row_contents({name: tensor.numpy() for name, tensor in part.items()})
@@ -101,39 +99,33 @@ def _parts(inputs: Mapping[str, Array]) -> Iterator[dict[str, Tensor]]:
         yield {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in inputs.items()}
 
 
-def _frozen(recipe: PretrainingInputs, state: Mapping[str, Tensor]) -> tuple[torch.device, Embedder]:
-    device = device_at_hand(recipe.config.device)
+def _frozen(half_inputs: ClientHalfInputs, state: Mapping[str, Tensor]) -> tuple[torch.device, Embedder]:
+    device = device_at_hand(half_inputs.config.device)
     with torch.inference_mode(False):
-        return device, thaw(recipe, state).to(device)
+        return device, thaw(half_inputs, state).to(device)
 
 
 @contextmanager
-def _pinned(recipe: PretrainingInputs, device: torch.device) -> Iterator[None]:
-    with reproducible(device, recipe.config.threads, recipe.config.numerics), torch.inference_mode():
+def _pinned(half_inputs: ClientHalfInputs, device: torch.device) -> Iterator[None]:
+    with reproducible(device, half_inputs.config.threads, half_inputs.config.numerics), torch.inference_mode():
         yield
 
 
-def unmasked(told: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, without: AbstractSet[Label]) -> Scores:
-    """Turn scores of codes into scores of labels.
-
-    Args:
-        told: the server's scores.
-        inputs: the inputs they belong to.
-        hiding: how labels are hidden.
-        without: forgotten labels, left out of the answer.
-
-    Raises:
-        DataError: the model uses codes that are not in the codebook, or another codebook.
-    """
+def unmasked(scores: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, without: AbstractSet[Label]) -> Scores:
+    """Turn the server's scores of codes into scores of labels, ``without`` those that were forgotten."""
     codebook = hiding.codebook
-    if told.codebook != codebook.id:
+    if scores.codebook != codebook.id:
         raise DataError("the server's model was trained under another codebook: a rekey is unfinished; call settle.")
-    codebook.check_outputs(told.labels)
-    chances = hiding.mode.unmask(torch.softmax(told.logits.double(), dim=1), inputs, codebook)
-    labels = [label for label in codebook.labels if label not in without]
-    chosen = chances[:, [number for number, label in enumerate(codebook.labels) if label not in without]]
+    codebook.check_outputs(scores.labels)
+    chances = hiding.mode.unmask(torch.softmax(scores.logits.double(), dim=1), inputs, codebook)
+    columns, labels = list[int](), list[Label]()
+    for number, label in enumerate(codebook.labels):
+        if label not in without:
+            columns.append(number)
+            labels.append(label)
+    chosen = chances[:, columns]  # rows × labels that are left
     logits = (chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1e-30)).clamp(min=1e-30).log().float()
-    return Scores(tuple(labels), logits, labels_only=told.labels_only)
+    return Scores(tuple(labels), logits, labels_only=scores.labels_only)
 
 
 class InputForm(Protocol):
@@ -158,24 +150,19 @@ class InputForm(Protocol):
 def fitting(inputs: Any, whose: str, form: InputForm) -> dict[str, Array]:
     """Bring inputs into the order and form of the rows learned from.
 
-    Args:
-        inputs: the inputs to predict on.
-        whose: the owner of the rows, for messages.
-        form: the form of the rows.
-
     Raises:
-        DataError: the inputs do not fit; the message says how.
+        DataError: the inputs do not fit; the message says how, and ``whose`` rows were learned from.
     """
-    columns = form.columns
-    named, call = as_inputs(inputs, wide=any(column.dtype == "F64" for column in columns))
-    learned = f"it learned from {', '.join(map(str, columns))} ({form.call})"
-    if call != form.call or set(named) != {c.name for c in columns}:
+    columns = {column.name: column for column in form.columns}
+    named, call = as_inputs(inputs, wide="F64" in [column.dtype for column in form.columns])
+    learned = f"it learned from {', '.join(map(str, form.columns))} ({form.call})"
+    if call != form.call or named.keys() != columns.keys():
         if isinstance(inputs, tuple) and form.call == "one":
             raise DataError(f"{whose}: give the inputs alone, not a tuple of {len(inputs)}: labels are predicted.")
         raise DataError(f"{whose}: inputs are {sorted(named)} ({call}), {learned}.")
     out = {}
     names = column_names(inputs)
-    for column in columns:
+    for column in form.columns:
         given = named[column.name]
         now, then = names.get(column.name, ()), form.features.get(column.name, ())
         if now and then:

@@ -14,6 +14,7 @@ import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -38,7 +39,7 @@ from splitwiper.wire.codecs import is_fitted
 
 
 @dataclass(frozen=True)
-class PretrainingInputs:
+class ClientHalfInputs:
     """Everything that pre-training depends on besides the rows."""
 
     name: str
@@ -74,7 +75,7 @@ class Checkpoint:
     labels: tuple[Label, ...]
 
 
-class Shelf(Protocol):
+class CheckpointStore(Protocol):
     """A store of checkpoints. The keys are hex HMACs."""
 
     def load(self, number: int, key: str) -> Checkpoint | None:
@@ -86,156 +87,163 @@ class Shelf(Protocol):
         ...
 
 
-def stage_key(recipe: PretrainingInputs, rows: bytes, number: int) -> str:
+def stage_key(half_inputs: ClientHalfInputs, rows: bytes, number: int) -> str:
     """Return the key of the state after a stage: an HMAC of everything it was computed from."""
-    settings = config_digest(recipe.config, seed=recipe.seed)
-    numerics = encode(part for item in sorted(recipe.fingerprint().items()) for part in item)
-    start = (recipe.initial_digest, recipe.call, numerics)
-    return mac(recipe.key, "stage", recipe.name, settings, *start, number, rows).hex()
+    settings = config_digest(half_inputs.config, seed=half_inputs.seed)
+    numerics = encode(chain.from_iterable(sorted(half_inputs.fingerprint().items())))
+    start = (half_inputs.initial_digest, half_inputs.call, numerics)
+    return mac(half_inputs.key, "stage", half_inputs.name, settings, *start, number, rows).hex()
 
 
-def final_key(recipe: PretrainingInputs, slices: Mapping[int, Shard]) -> str:
+def final_key(half_inputs: ClientHalfInputs, slices: Mapping[int, Shard]) -> str:
     """Return the key of the frozen half, given the surviving slices."""
-    return stage_key(recipe, rows_digest(list(slices.values())), max(slices))
+    return stage_key(half_inputs, rows_digest(list(slices.values())), max(slices))
 
 
-def half_key(recipe: PretrainingInputs, slices: Mapping[int, Shard]) -> str:
+def half_key(half_inputs: ClientHalfInputs, slices: Mapping[int, Shard]) -> str:
     """Return the key of the frozen half with what the codec fitted, and of the shard."""
-    key = final_key(recipe, slices)
-    return mac(recipe.key, "half", key, recipe.hiding.codebook.id).hex() if recipe.hiding else key
+    key = final_key(half_inputs, slices)
+    return mac(half_inputs.key, "half", key, half_inputs.hiding.codebook.id).hex() if half_inputs.hiding else key
 
 
 def pretrain(
-    recipe: PretrainingInputs,
+    half_inputs: ClientHalfInputs,
     slices: Mapping[int, Shard],
     *,
-    shelf: Shelf | None = None,
+    checkpoints: CheckpointStore | None = None,
     on_stage: Progress | None = None,
 ) -> Pausing[dict[str, Tensor]]:
     """Train the half over its non-empty slices and return its frozen state, without the local head.
 
     Pauses after each epoch, so that several clients can share a GPU.
     """
-    numbers = sorted(slices)
-    rows = {n: rows_digest([slices[i] for i in numbers if i <= n]) for n in numbers}
+    stages = _stages(slices)
     net: LocalNet | None = None
     start = 0
-    if shelf is not None:
-        for place in reversed(range(len(numbers) - 1)):
-            kept = shelf.load(numbers[place], stage_key(recipe, rows[numbers[place]], numbers[place]))
-            if kept is not None:
-                with recipe.pinned():
-                    net, start = _resume(recipe, kept), place + 1
-                break
-    epochs = recipe.config.stage_epochs
-    steps = epochs * (len(numbers) - start)
-    for place in range(start, len(numbers)):
-        number = numbers[place]
-        seen = [slices[i] for i in numbers[: place + 1]]
+    # the state after the last slice is the half itself, so there is never a checkpoint of it
+    for stage in reversed(range(len(stages) - 1)) if checkpoints is not None else ():
+        number, rows, _ = stages[stage]
+        kept = checkpoints.load(number, stage_key(half_inputs, rows, number)) if checkpoints else None
+        if kept is not None:
+            with half_inputs.pinned():
+                net, start = _resume(half_inputs, kept), stage + 1
+            break
+    epochs = half_inputs.config.stage_epochs
+    steps = epochs * (len(stages) - start)
+    for stage in range(start, len(stages)):
+        number, rows, seen = stages[stage]
         labels = labels_present(seen)
-        cache = Cache(seen, labels, names=recipe.names)
-        with recipe.pinned():
-            net = _next_net(recipe, cache, labels, net)
-        done = (place - start) * epochs
+        cache = Cache(seen, labels, names=half_inputs.names)
+        with half_inputs.pinned():  # a callback between stages may have set another default device
+            sample, _ = cache.batch(np.arange(1))
+            net = _next_net(half_inputs, cache, labels, net, sample)
+        done = (stage - start) * epochs
 
         def on_epoch(epoch: int, _all: int, loss: float, done: int = done) -> None:
             if on_stage:
-                on_stage(f"{recipe.name}: pre-training", done + epoch, steps, loss=loss)
+                on_stage(f"{half_inputs.name}: pre-training", done + epoch, steps, loss=loss)
 
-        yield from Training(
-            net,
-            cache,
-            recipe.config,
-            epochs=epochs,
-            stream=Stream(recipe.seed, f"pretrain/{number}", recipe.name, rows[number]),
-            what=f"client {recipe.name!r}, pre-training",
-            on_epoch=on_epoch,
-        ).steps()
-        if place < len(numbers) - 1:
+        stream = Stream(half_inputs.seed, f"pretrain/{number}", half_inputs.name, rows)
+        what = f"client {half_inputs.name!r}, pre-training"
+        training = Training(net, cache, half_inputs.config, epochs=epochs, stream=stream, what=what, on_epoch=on_epoch)
+        yield from training.steps()
+        if stage < len(stages) - 1:
             checkpoint = Checkpoint(state_of(net), labels)
-            if shelf is not None:
-                shelf.save(number, stage_key(recipe, rows[number], number), checkpoint)
-            with recipe.pinned():
-                net = _resume(recipe, checkpoint)  # always, so that a resumed run takes the same path
+            if checkpoints is not None:
+                checkpoints.save(number, stage_key(half_inputs, rows, number), checkpoint)
+            with half_inputs.pinned():
+                net = _resume(half_inputs, checkpoint)  # always, so that a resumed run takes the same path
     if net is None:
-        raise DataError(f"client {recipe.name!r} has no rows to train on.")
+        raise DataError(f"client {half_inputs.name!r} has no rows to train on.")
     return state_of(net.embedder)
 
 
-def operations(recipe: PretrainingInputs, slices: Mapping[int, Shard], *, after: int = -1) -> int:
+def _stages(slices: Mapping[int, Shard]) -> list[tuple[int, bytes, list[Shard]]]:
+    """Return for each stage its slice's number, the digest of the rows it trains on, and the slices with these."""
+    stages: list[tuple[int, bytes, list[Shard]]] = []
+    seen: list[Shard] = []
+    for number in sorted(slices):
+        seen = [*seen, slices[number]]
+        stages.append((number, rows_digest(seen), seen))
+    return stages
+
+
+def operations(half_inputs: ClientHalfInputs, slices: Mapping[int, Shard], *, after: int = -1) -> int:
     """Count floating-point operations of pre-training, forward and backward, in all stages after a slice."""
-    numbers = sorted(slices)
-    seen = [slices[i] for i in numbers]
-    labels = labels_present(seen)
-    cache = Cache(seen, labels, names=recipe.names)
-    rows = min(len(cache), 8)
+    stages = _stages(slices)
+    every = stages[-1][2]
+    labels = labels_present(every)
+    cache = Cache(every, labels, names=half_inputs.names)
+    rows = min(len(cache), 8)  # a few are enough: operations grow in proportion to the rows
     with (
-        recipe.pinned(),
-        isolated_rng(Stream(recipe.seed, "probe", recipe.name)),
+        half_inputs.pinned(),
+        isolated_rng(Stream(half_inputs.seed, "probe", half_inputs.name)),
         FlopCounterMode(display=False) as counter,
     ):
-        net = _next_net(recipe, cache, labels, None).eval()
+        sample, _ = cache.batch(np.arange(1))
+        net = _next_net(half_inputs, cache, labels, None, sample).eval()
         inputs, codes = cache.batch(np.arange(rows))
-        make_loss(recipe.config, torch.device("cpu"))(net(inputs).float(), codes).backward()
-    passes = sum(sum(s.rows for s in seen[: place + 1]) for place, n in enumerate(numbers) if n > after)
-    return int(counter.get_total_flops()) * passes * recipe.config.stage_epochs // rows
+        make_loss(half_inputs.config, torch.device("cpu"))(net(inputs).float(), codes).backward()
+    passes = 0  # rows that one epoch of every stage goes over
+    for number, _, seen in stages:
+        if number > after:
+            passes += sum(part.rows for part in seen)
+    return int(counter.get_total_flops()) * passes * half_inputs.config.stage_epochs // rows
 
 
-def thaw(recipe: PretrainingInputs, state: Mapping[str, Tensor]) -> Embedder:
+def thaw(half_inputs: ClientHalfInputs, state: Mapping[str, Tensor]) -> Embedder:
     """Return the frozen half, ready to embed."""
-    half = copy.deepcopy(recipe.half)
-    embedder = Embedder(half, recipe.call, _normaliser_like(state, recipe.floats, "normaliser."))
-    embedder.load_state_dict({k: v for k, v in state.items() if not is_fitted(k)})
+    half = copy.deepcopy(half_inputs.half)
+    blank = {}  # the normaliser's buffers must have the state's shapes before the state can be loaded
+    for number, name in enumerate(half_inputs.floats):
+        if f"normaliser.mean{number}" in state:
+            mean, scale = state[f"normaliser.mean{number}"], state[f"normaliser.scale{number}"]
+            blank[name] = torch.empty_like(mean), torch.empty_like(scale)
+    embedder = Embedder(half, half_inputs.call, Normaliser(blank))
+    embedder.load_state_dict(weights_of(state))
     return embedder.eval().requires_grad_(False)
 
 
-def _normaliser_like(state: Mapping[str, Tensor], floats: tuple[str, ...], prefix: str) -> Normaliser:
-    """Return an empty normaliser with the shapes that a state has."""
-    count = sum(key.startswith(f"{prefix}mean") for key in state)
-    blank = {
-        name: (torch.empty_like(state[f"{prefix}mean{i}"]), torch.empty_like(state[f"{prefix}scale{i}"]))
-        for i, name in enumerate(floats[:count])
-    }
-    return Normaliser(blank)
+def weights_of(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a frozen state without what the codec fitted."""
+    return {name: tensor for name, tensor in state.items() if not is_fitted(name)}
 
 
-def _next_net(recipe: PretrainingInputs, cache: Cache, labels: tuple[Label, ...], before: LocalNet | None) -> LocalNet:
-    """Return the net of the next stage: the half is kept, the head gains rows for labels seen for the first time."""
-    normaliser = Normaliser(statistics(cache) if recipe.config.standardise else {})
+def _next_net(
+    half_inputs: ClientHalfInputs,
+    cache: Cache,
+    labels: tuple[Label, ...],
+    before: LocalNet | None,
+    sample: Mapping[str, Tensor],
+) -> LocalNet:
+    """Return the net of the next stage: the half is kept, the head gains rows for labels seen for the first time.
+
+    ``sample`` is one row, whose activations show how many features the head has.
+    """
+    normaliser = Normaliser(statistics(cache) if half_inputs.config.standardise else {})
     if before is not None:
         half = before.embedder.body
     else:
-        half = copy.deepcopy(recipe.half)
-        half.load_state_dict(dict(recipe.initial))
-    embedder = Embedder(half, recipe.call, normaliser)
-    with torch.no_grad(), isolated_rng(Stream(recipe.seed, "probe", recipe.name)):
-        sample, _ = cache.batch(np.arange(1))
+        half = copy.deepcopy(half_inputs.half)
+        half.load_state_dict(dict(half_inputs.initial))
+    embedder = Embedder(half, half_inputs.call, normaliser)
+    with torch.no_grad(), isolated_rng(Stream(half_inputs.seed, "probe", half_inputs.name)):
         features = features_of(embedder.eval().cpu()(sample))
+    width = half_inputs.config.head_width
     return LocalNet(
-        embedder,
-        labels,
-        features=features.shape[1],
-        dtype=features.dtype,
-        width=recipe.config.head_width,
-        seed=recipe.seed,
-        client=recipe.name,
-        before=before,
+        embedder, labels, like=features, width=width, seed=half_inputs.seed, client=half_inputs.name, before=before
     )
 
 
-def _resume(recipe: PretrainingInputs, kept: Checkpoint) -> LocalNet:
+def _resume(half_inputs: ClientHalfInputs, kept: Checkpoint) -> LocalNet:
     """Return the net as it was after a checkpoint's stage; the next stage refits its normaliser."""
-    embedder = Embedder(copy.deepcopy(recipe.half), recipe.call, Normaliser({}))
-    width = recipe.config.head_width
+    embedder = Embedder(copy.deepcopy(half_inputs.half), half_inputs.call, Normaliser({}))
+    width = half_inputs.config.head_width
     first = kept.state["hidden.0.weight" if width else "out.weight"]
-    net = LocalNet(
-        embedder,
-        kept.labels,
-        features=first.shape[1],
-        dtype=first.dtype,
-        width=width,
-        seed=recipe.seed,
-        client=recipe.name,
-    )
-    net.load_state_dict({k: v for k, v in kept.state.items() if not k.startswith("embedder.normaliser.")})
+    net = LocalNet(embedder, kept.labels, like=first, width=width, seed=half_inputs.seed, client=half_inputs.name)
+    state = dict(kept.state)
+    for name in kept.state:
+        if name.startswith("embedder.normaliser."):
+            del state[name]
+    net.load_state_dict(state)
     return net

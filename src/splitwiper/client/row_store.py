@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from splitwiper.client.content import (
-    MAC_COLUMN,
     Form,
     check_comparable,
+    macs_in,
     macs_in_form,
     rewrite_slice,
     row_id,
     row_macs,
     slice_of,
 )
+from splitwiper.client.fitted import labels_present
 from splitwiper.config import ClientConfig
 from splitwiper.data.labels import alike, other_kind, told_apart
 from splitwiper.data.rows import Rows
@@ -55,7 +58,7 @@ class RowStore:
     def __init__(self, store: ClientStore, config: ClientConfig) -> None:
         self._store = store
         self._config = config
-        self._name = store.root.name
+        self._whose = f"client {store.root.name!r}"
         self._checked: tuple[object, dict[int, Shard]] | None = None
 
     # --- what rows look like -------------------------------------------------------------------------------
@@ -64,10 +67,10 @@ class RowStore:
         text = self._store.database.meta("inputs")
         if not text:
             return {"call": "one", "columns": []}
-        found = parsed(text)
-        if not isinstance(found, dict) or found.keys() != {"call", "columns"}:
-            raise CorruptError(f"what the rows of client {self._name!r} look like was altered: restore a backup.")
-        return found
+        spec = parsed(text)
+        if not isinstance(spec, dict) or spec.keys() != {"call", "columns"}:
+            raise CorruptError(f"what the rows of {self._whose} look like was altered: restore a backup.")
+        return spec
 
     @property
     def call(self) -> str:
@@ -94,15 +97,13 @@ class RowStore:
         return _names_in(parsed(self._store.database.meta("features") or "{}"))
 
     def arranged(self, rows: Rows) -> Rows:
-        """Return rows with their columns in the order of the earlier ones, where both have names.
-
-        Raises:
-            DataError: the columns differ.
-        """
-        order = self.features
+        """Return rows with their columns in the order of the earlier ones, where both have names."""
+        order = dict(self.features)
         if not self.columns:  # no rows are held, so tables with other columns are accepted
-            order = {name: order[name] for name in order if set(order[name]) == set(rows.features.get(name, ()))}
-        return rows.arranged(order, f"client {self._name!r}")
+            for name, names in self.features.items():
+                if set(names) != set(rows.features.get(name, ())):
+                    del order[name]
+        return rows.arranged(order, self._whose)
 
     def _earlier_forms(self) -> Iterator[Form]:
         """Yield the forms that rows had before all of them were forgotten."""
@@ -121,17 +122,21 @@ class RowStore:
         if not suppressed:
             return gone
         others = {label: other_kind(label) or label for label in set(rows.labels)}
-        kinds = {rows.labels, tuple(others[label] for label in rows.labels)}
-        for labelled in (dataclasses.replace(rows, labels=labels) for labels in kinds):
-            found: list[Sequence[bytes | None]] = [row_macs(self.arranged(labelled), key)]
-            for form in self._earlier_forms():
-                turns = (labelled.arranged(order, f"client {self._name!r}") for order in form.orders(rows))
-                same = [labelled, self.arranged(labelled), *turns]
-                for turned in {json.dumps(one.features): one for one in same}.values():
-                    found += macs_in_form(turned, form.call, form.columns, key)
-            for macs in found:
-                gone = [was or mac in suppressed for was, mac in zip(gone, macs, strict=True)]
+        for labels in {rows.labels, tuple(map(others.__getitem__, rows.labels))}:
+            for macs in self._possible_macs(dataclasses.replace(rows, labels=labels), key):
+                for number, value in enumerate(macs):
+                    gone[number] |= value in suppressed
         return gone
+
+    def _possible_macs(self, rows: Rows, key: bytes) -> Iterator[Sequence[bytes | None]]:
+        """Yield the HMACs that rows may have had, one per row, or None where a row does not fit a form."""
+        arranged = self.arranged(rows)
+        yield row_macs(arranged, key)
+        for form in self._earlier_forms():
+            turns = [rows, arranged]
+            turns += [rows.arranged(order, self._whose) for order in form.orders(rows)]
+            for turned in {json.dumps(turn.features): turn for turn in turns}.values():  # each order once
+                yield from macs_in_form(turned, form.call, form.columns, key)
 
     # --- looking -------------------------------------------------------------------------------------------
 
@@ -139,9 +144,6 @@ class RowStore:
         """Return the slice files, opened and checked; rows on the suppression list may still be in them.
 
         Checking reads every byte, so the result is kept for as long as neither the records nor the files change.
-
-        Args:
-            again: check even so.
         """
         records = self._store.slices()
         if not again and self._checked is not None and self._checked[0] == self._marks(records):
@@ -159,14 +161,12 @@ class RowStore:
 
     def _marks(self, records: Mapping[int, FileRecord]) -> object:
         """Return what distinguishes slice files without reading them: inode, size and time of change."""
-        marks = []
+        marks: list[object] = []
         for number, record in records.items():
-            path = self._store.root / "slices" / record.file
-            try:
-                found = path.lstat()
-            except (FileNotFoundError, NotADirectoryError):
-                found = None
-            marks.append((number, record, found and (found.st_ino, found.st_size, found.st_mtime_ns)))
+            marks += [number, record]
+            with suppress(FileNotFoundError, NotADirectoryError):
+                state = (self._store.root / "slices" / record.file).lstat()
+                marks += [state.st_ino, state.st_size, state.st_mtime_ns]
         return marks
 
     def _opened(self, records: Mapping[int, FileRecord]) -> dict[int, Shard]:
@@ -186,105 +186,89 @@ class RowStore:
         """Yield the HMAC and label of every row that is not suppressed."""
         gone = self._store.suppressed()
         for part in self.slices().values():
-            for row, code in zip(np.asarray(part.columns[MAC_COLUMN]), part.codes, strict=True):
-                if (value := row.tobytes()) not in gone:
+            for value, code in zip(macs_in([part]), part.codes, strict=True):
+                if value not in gone:
                     yield value, part.labels[code]
+
+    def labels(self) -> Counter[Label]:
+        """Return the labels of surviving rows, and how many rows have each."""
+        return Counter(label for _, label in self.surviving())
 
     def ids(self) -> dict[int, str | int]:
         """Return row ids and their labels."""
         return {row_id(value): label.name for value, label in self.surviving()}
 
     def audit(self, key: bytes) -> None:
-        """Check that every row matches its HMAC, is in its slice once, and was not forgotten.
-
-        Raises:
-            CorruptError: a slice fails; the message names it.
-        """
+        """Check that every row matches its HMAC, is in its slice once, and was not forgotten."""
         gone = self._store.suppressed()
         for number, part in self.slices(again=True).items():
             inputs = {column.name: part.columns[column.name] for column in self.columns}
             labels = tuple(part.labels[code] for code in part.codes)
             macs = row_macs(Rows(inputs, self.call, labels), key)
-            if [m.tobytes() for m in np.asarray(part.columns[MAC_COLUMN])] != macs:
-                raise CorruptError(f"slice {number} of client {self._name!r} holds rows that were altered.")
-            if len(set(macs)) < len(macs) or any(m in gone or slice_of(m, self._config.slices) != number for m in macs):
-                raise CorruptError(f"slice {number} of client {self._name!r} holds rows that do not belong there.")
+            if list(macs_in([part])) != macs:
+                raise CorruptError(f"slice {number} of {self._whose} holds rows that were altered.")
+            here = {slice_of(value, self._config.slices) for value in macs}
+            if len(set(macs)) < len(macs) or not gone.isdisjoint(macs) or here - {number}:
+                raise CorruptError(f"slice {number} of {self._whose} holds rows that do not belong there.")
 
     # --- taking in -----------------------------------------------------------------------------------------
 
     def check(self, rows: Rows) -> None:
-        """Refuse rows that do not fit the earlier ones.
-
-        Raises:
-            DataError: rows do not fit; the message says how.
-        """
+        """Refuse rows that do not fit the earlier ones."""
         self._check_names(rows)
         for form in self._earlier_forms():
-            check_comparable(rows, form, f"client {self._name!r}")
+            check_comparable(rows, form, self._whose)
         rows = self.arranged(rows)
         if self.columns and (self.call, self.columns) != (rows.call, rows.columns):
             raise DataError(
-                f"client {self._name!r}: rows are {', '.join(map(str, rows.columns))}, earlier ones were "
+                f"{self._whose}: rows are {', '.join(map(str, rows.columns))}, earlier ones were "
                 f"{', '.join(map(str, self.columns))}; give rows of the same inputs, dtypes and shapes."
             )
 
     def _check_names(self, rows: Rows) -> None:
         """Refuse columns with names where rows are stored by position, or the reverse."""
-        columns, names = {column.name: column.shape for column in self.columns}, self.features
+        shapes = {column.name: column.shape for column in self.columns}
         for column in rows.columns:
-            given, kept = rows.features.get(column.name, ()), names.get(column.name, ())
-            held = columns.get(column.name) if columns else (len(kept),) if kept else None
-            if held == column.shape and not (given and kept):
-                check_alike(given, kept, f"client {self._name!r}")
-
-    def _check_kinds(self, rows: Rows, slices: Mapping[int, Shard]) -> None:
-        """Refuse integer labels where the same digits are held as text, or the reverse."""
-        if both := alike(rows.labels, {label for part in slices.values() for label in part.labels}):
-            raise DataError(f"client {self._name!r}: {told_apart(*both[0])} It holds {both[0][1].name!r}: give that.")
+            given, kept = rows.features.get(column.name, ()), self.features.get(column.name, ())
+            if shapes:
+                comparable = shapes.get(column.name) == column.shape
+            else:  # no rows are held: only the names are left of those before
+                comparable = bool(kept) and column.shape == (len(kept),)
+            if comparable and not (given and kept):
+                check_alike(given, kept, self._whose)
 
     def add(self, rows: Rows, key: bytes) -> Added:
-        """Add rows, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused.
-
-        Raises:
-            DataError: labels are integers where the same digits are held as text, or the reverse.
-        """
+        """Add rows, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused."""
         slices = self.slices()
-        self._check_kinds(rows, slices)
+        if both := alike(rows.labels, set(labels_present(list(slices.values())))):
+            raise DataError(f"{self._whose}: {told_apart(*both[0])} It holds {both[0][1].name!r}: give that.")
         gone, rows = self._forgotten(rows, key), self.arranged(rows)
-        macs = row_macs(rows, key)
-        suppressed = {mac for mac, was in zip(macs, gone, strict=True) if was}
-        held = {m.tobytes() for part in slices.values() for m in np.asarray(part.columns[MAC_COLUMN])}
+        held = set(macs_in(slices.values()))
         fresh: dict[bytes, int] = {}  # HMAC -> row number
-        for number, m in enumerate(macs):
-            if m not in suppressed and m not in held:
-                fresh.setdefault(m, number)
-        if fresh:
-            self._keep(rows, fresh, slices)
-        ids = tuple(None if m in suppressed else row_id(m) for m in macs)
-        refused = sum(i is None for i in ids)
-        return Added(ids, len(fresh), len(macs) - refused - len(fresh), refused)
-
-    def _keep(self, rows: Rows, fresh: Mapping[bytes, int], old: Mapping[int, Shard]) -> None:
-        spec = {"call": rows.call, "columns": [[c.name, c.dtype, list(c.shape)] for c in rows.columns]}
+        ids: list[int | None] = []
+        for number, (value, was_forgotten) in enumerate(zip(row_macs(rows, key), gone, strict=True)):
+            ids.append(None if was_forgotten else row_id(value))
+            if not was_forgotten and value not in held:
+                fresh.setdefault(value, number)
         by_slice: dict[int, list[bytes]] = {}
-        for m in fresh:
-            by_slice.setdefault(slice_of(m, self._config.slices), []).append(m)
+        for value in fresh:
+            by_slice.setdefault(slice_of(value, self._config.slices), []).append(value)
         changed = {}
-        for number, members in sorted(by_slice.items()):
-            here = np.array([fresh[m] for m in members])
-            changed[number] = rewrite_slice(
-                self._store.root / "slices",
-                rows.columns,
-                old.get(number),
-                add=(
-                    {name: array[here] for name, array in rows.inputs.items()},
-                    np.frombuffer(b"".join(members), np.uint8).reshape(-1, 32),
-                    [rows.labels[i] for i in here],
-                ),
-            )
-        named = {"features": json.dumps({**self._remembered, **rows.features})} if rows.features else {}
-        self._checked = None  # or what is open would keep erased files on the disk
-        self._store.put_slices(changed, inputs=json.dumps(spec), **named)
+        for slice_number, macs in sorted(by_slice.items()):
+            here = [fresh[value] for value in macs]
+            inputs = {name: array[here] for name, array in rows.inputs.items()}
+            added = inputs, np.frombuffer(b"".join(macs), np.uint8).reshape(-1, 32), [rows.labels[i] for i in here]
+            folder = self._store.root / "slices"
+            changed[slice_number] = rewrite_slice(folder, rows.columns, slices.get(slice_number), add=added)
+        if changed:
+            spec = {"call": rows.call, "columns": [[c.name, c.dtype, list(c.shape)] for c in rows.columns]}
+            meta = {"inputs": json.dumps(spec)}
+            if rows.features:
+                meta["features"] = json.dumps({**self._remembered, **rows.features})
+            self._checked = None  # or what is open would keep erased files on the disk
+            self._store.put_slices(changed, **meta)
+        refused = ids.count(None)
+        return Added(tuple(ids), len(fresh), len(ids) - refused - len(fresh), refused)
 
     # --- taking out ----------------------------------------------------------------------------------------
 
@@ -293,7 +277,7 @@ class RowStore:
         gone = self._store.suppressed()
         changed = {}
         for number, part in self.slices().items() if gone else ():
-            if any(m.tobytes() in gone for m in np.asarray(part.columns[MAC_COLUMN])):
+            if not gone.isdisjoint(macs_in([part])):
                 changed[number] = rewrite_slice(self._store.root / "slices", self.columns, part, without=gone)
         if changed:
             self._checked = None
@@ -306,5 +290,8 @@ def _names_in(kept: Mapping[str, Sequence[str]]) -> ColumnNames:
 
 def _fitting(names: ColumnNames, columns: Sequence[Column]) -> ColumnNames:
     """Return the names that fit these columns: those with one name per feature of a row."""
-    shapes = {column.name: column.shape for column in columns}
-    return {name: found for name, found in names.items() if shapes.get(name) == (len(found),)}
+    fitting = {}
+    for column in columns:
+        if column.name in names and column.shape == (len(names[column.name]),):
+            fitting[column.name] = names[column.name]
+    return fitting

@@ -30,24 +30,17 @@ class Predicted:
     probabilities: Probabilities
 
 
-def best(scores: Scores, task: str) -> list[Label]:
-    """Return the most likely label of a task for each row.
-
-    Raises:
-        NotFoundError: no label of the task is left.
-    """
-    mine = [place for place, label in enumerate(scores.labels) if label.task == task]
+def best(scores: Scores, task: str) -> list[str | int]:
+    """Return the most likely label of a task for each row."""
+    mine = [column for column, label in enumerate(scores.labels) if label.task == task]
     if not mine:
         raise NotFoundError(f"no label of task {task!r} is left: nobody holds rows of it.")
-    return [scores.labels[mine[place]] for place in scores.logits[:, mine].argmax(dim=1).tolist()]
+    best_of_mine = scores.logits[:, mine].argmax(dim=1).tolist()
+    return [scores.labels[mine[number]].name for number in best_of_mine]
 
 
 def probabilities(scores: Scores, labels: Sequence[Label]) -> Probabilities:
-    """Return the probability of each label for each row; 0 for a label that the scores do not have.
-
-    Raises:
-        InputError: the server returned only the most likely label.
-    """
+    """Return the probability of each label for each row; 0 for a label that the scores do not have."""
     if scores.labels_only:
         raise InputError(
             "the server answers with the most likely label alone, so there are no probabilities. Compute them here, "
@@ -60,9 +53,3 @@ def probabilities(scores: Scores, labels: Sequence[Label]) -> Probabilities:
         if label in known:
             out[:, column] = chances[:, known[label]]
     return out
-
-
-def predicted(scores: Scores, task: str, labels: Sequence[Label]) -> Predicted:
-    """Return both labels and probabilities for one set of scores."""
-    chances = probabilities(scores, labels)
-    return Predicted([label.name for label in best(scores, task)], tuple(labels), chances)

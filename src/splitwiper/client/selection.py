@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import index
 
 import numpy as np
@@ -54,53 +55,48 @@ def select(
     again = partial(select, store, holdings, classes=classes, samples=samples, everything=everything)
     if (classes is not None) + (samples is not None) + everything != 1:
         raise RequestError("say what to forget: classes=[…], samples=[…] or everything=True, and only one of them.")
-    if samples is not None:
-        return Choice("sample", _of_samples(name, [value for value, _ in holdings.surviving()], samples), seen, again)
     held: dict[str | int, list[bytes]] = {}
     for value, label in holdings.surviving():
         held.setdefault(label.name, []).append(value)
+    if samples is not None:
+        return Choice("sample", _of_samples(name, list(chain(*held.values())), samples), seen, again)
     if classes is not None:
-        named = _of_classes(name, held, classes)
-        return Choice("class", [m for label in named for m in held[label]], seen, again)
+        named = map(held.__getitem__, _of_classes(name, held, classes))
+        return Choice("class", list(chain(*named)), seen, again)
     if not held:
         raise RequestError(f"client {name!r} holds no rows: there is nothing to forget.")
-    return Choice("client", [m for macs in held.values() for m in macs], seen, again)
+    return Choice("client", list(chain(*held.values())), seen, again)
 
 
 def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Sequence[str | int]) -> list[str | int]:
+    wanted: dict[str | int, None] = {}
     try:
-        wanted = dict.fromkeys(as_learned(c.item() if isinstance(c, np.generic) else c) for c in classes)
+        for given in classes:
+            wanted[as_learned(given.item() if isinstance(given, np.generic) else given)] = None
     except TypeError:  # not a list, or a list of something that is not a label
         wanted = {}
     if isinstance(classes, str) or not wanted:
         hint = f": classes=[{classes!r}]" if isinstance(classes, str | int) else ""
         raise RequestError(f"classes = {classes!r} must be a list of at least one label{hint}.")
-    out: list[str | int] = []
     for label in wanted:
-        if label not in held or isinstance(label, bool | float):  # True and 1.0 would find the class 1
-            known = ", ".join(sorted(map(repr, held))) or "nothing"
-            hint = _other_kind(label, held) or nearest(str(label), map(str, held))
-            raise RequestError(
-                f"client {name!r} holds no rows of class {label!r}; it holds {known}.{hint} "
-                "Rows already forgotten are not listed."
-            )
-        out.append(label)
-    return out
-
-
-def _other_kind(label: object, held: Iterable[str | int]) -> str:
-    """Suggest a label that reads the same but is an integer where text was given, or the reverse."""
-    for known in held:
-        if str(known) == str(label):
-            return f" Labels are {'integers' if isinstance(known, int) else 'texts'} here: classes=[{known!r}]."
-    return ""
+        if label in held and not isinstance(label, bool | float):  # True and 1.0 would find the class 1
+            continue
+        alike = {str(known): known for known in held}.get(str(label))  # an integer where text was given, or the reverse
+        hint = nearest(str(label), map(str, held))
+        if alike is not None:
+            hint = f" Labels are {'integers' if isinstance(alike, int) else 'texts'} here: classes=[{alike!r}]."
+        raise RequestError(
+            f"client {name!r} holds no rows of class {label!r}; it holds "
+            f"{', '.join(sorted(map(repr, held))) or 'nothing'}.{hint} Rows already forgotten are not listed."
+        )
+    return list(wanted)
 
 
 def _of_samples(name: str, held: Sequence[bytes], samples: Sequence[int]) -> list[bytes]:
     try:
-        if any(isinstance(i, bool) for i in samples):
+        wanted = list(map(index, samples))  # not int(): it would take 0.9 for 0
+        if bool in map(type, samples):
             raise TypeError("a truth value is not a row id")
-        wanted = [index(i) for i in samples]  # not int(): it would take 0.9 for 0
     except TypeError as problem:
         raise RequestError(f"samples = {samples!r} must be a list of row ids (integers).") from problem
     if not wanted:
@@ -108,13 +104,15 @@ def _of_samples(name: str, held: Sequence[bytes], samples: Sequence[int]) -> lis
     ids: dict[int, list[bytes]] = {}
     for value in held:
         ids.setdefault(row_id(value), []).append(value)
-    unknown = [i for i in wanted if i not in ids]
-    if unknown:
+    if unknown := [number for number in wanted if number not in ids]:
         shown = ", ".join(map(str, unknown[:5])) + ("…" if len(unknown) > 5 else "")
         raise RequestError(
             f"client {name!r} holds no rows with ids {shown} ({len(unknown)} of {len(wanted)} asked for). 'rows' lists "
             f"the ids of the {len(held)} rows that it holds; rows already forgotten have none."
         )
-    if twice := [i for i in wanted if len(ids[i]) > 1]:  # one chance in ten thousand among a million rows
-        raise RequestError(f"id {twice[0]} addresses two rows of client {name!r}: forget by class instead.")
-    return list(dict.fromkeys(ids[i][0] for i in wanted))
+    chosen: dict[bytes, None] = {}
+    for number in wanted:
+        if len(ids[number]) > 1:  # one chance in ten thousand among a million rows
+            raise RequestError(f"id {number} addresses two rows of client {name!r}: forget by class instead.")
+        chosen[ids[number][0]] = None
+    return list(chosen)

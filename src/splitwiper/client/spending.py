@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 def record_upload(store: ClientStore, shard: str, *, copies: int, group: int) -> None:
     """Record that rows were released. Sending the same shard again repeats the same noise, and spends nothing.
 
-    Args:
-        store: the client's store.
-        shard: the key of everything the shard was computed from.
-        copies: the largest number of times a row is in it, cover rows included.
-        group: the number of rows of its largest code.
+    ``shard`` is the key of everything it was computed from, ``copies`` the largest number of times a row is in it
+    (cover rows included), and ``group`` the number of rows of its largest code.
     """
-    uploads = _uploads(store)
+    uploads = _entries(store, "released", 3)
     if not uploads or uploads[-1][0] != shard:
         store.remember(released=json.dumps([*uploads, [shard, copies, group]]))
 
@@ -34,33 +31,31 @@ def record_upload(store: ClientStore, shard: str, *, copies: int, group: int) ->
 def without_names(store: ClientStore, *, shard: str, half: str) -> dict[str, str]:
     """Return the record of releases with the names of superseded shards and halves blanked: only costs stay.
 
-    Args:
-        store: the client's store.
-        shard: the key of the shard that keeps its name.
-        half: the key of the half that keeps its name.
+    Names are keys computed from rows, and would confirm a guess at forgotten ones. ``shard`` and ``half`` are the keys
+    that are in use.
     """
-    found = {}
-    if uploads := _uploads(store):
-        found["released"] = json.dumps([[name if name == shard else "", *rest] for name, *rest in uploads])
-    if asked := _asked(store):
-        found["asked"] = json.dumps([[name if name == half else "", group] for name, group in asked])
-    return found
+    record = {}
+    for kind, width, current in (("released", 3, shard), ("asked", 2, half)):
+        entries = _entries(store, kind, width)
+        for entry in entries:
+            if entry[0] != current:
+                entry[0] = ""
+        if entries:
+            record[kind] = json.dumps(entries)
+    return record
 
 
 def record_prediction(store: ClientStore, half: str, *, group: int) -> None:
     """Record that inputs were released. The same input through the same half has the same noise, and spends nothing.
 
-    Args:
-        store: the client's store.
-        half: the key of the half that computed the activations.
-        group: the number of rows of a typical label, for noise that is scaled to it.
+    ``half`` is the key of the half that computed the activations, ``group`` as for `record_upload`.
     """
-    asked = _asked(store)
+    asked = _entries(store, "asked", 2)
     if [half, group] not in asked:
         store.remember(asked=json.dumps([*asked, [half, group]]))
 
 
-def spent(store: ClientStore, noise: Noise, columns: Sequence[Column]) -> Spending:
+def privacy_spent(store: ClientStore, noise: Noise, columns: Sequence[Column]) -> Spending:
     """Return epsilon of a row and of a value after all releases.
 
     Raises:
@@ -68,24 +63,23 @@ def spent(store: ClientStore, noise: Noise, columns: Sequence[Column]) -> Spendi
     """
     from splitwiper.privacy import Budget, Release
 
-    releases = [Release(kind="upload", copies=copies, group=group) for _, copies, group in _uploads(store)]
-    releases += [Release(kind="prediction", group=group) for _, group in _asked(store)]
-    values = sum(math.prod(c.shape) for c in columns if c.dtype.startswith("F"))
+    releases = []
+    for _, copies, group in _entries(store, "released", 3):
+        releases.append(Release(kind="upload", copies=copies, group=group))
+    for _, group in _entries(store, "asked", 2):
+        releases.append(Release(kind="prediction", group=group))
+    # integers cross the cut without noise
+    values = sum(math.prod(column.shape) for column in columns if column.dtype.startswith("F"))
     return Budget(noise=noise, values=max(values, 1), releases=tuple(releases)).spent()
 
 
-def _asked(store: ClientStore) -> list[list[Any]]:
-    return [[name, count(group)] for name, group in _entries(store, "asked", 2)]
-
-
-def _uploads(store: ClientStore) -> list[tuple[str, int, int]]:
-    return [(name, count(copies), count(group)) for name, copies, group in _entries(store, "released", 3)]
-
-
-def _entries(store: ClientStore, key: str, width: int) -> list[list[Any]]:
-    kept = parsed(store.database.meta(key) or "[]")
-    if not isinstance(kept, list) or not all(isinstance(entry, list) and len(entry) == width for entry in kept):
-        raise CorruptError(
-            f"{store.database.path} does not say what noise has spent: it was altered. Restore a backup."
-        )
-    return kept
+def _entries(store: ClientStore, kind: str, width: int) -> list[list[Any]]:
+    """Return releases of a kind: each a name and one or two counts."""
+    entries = parsed(store.database.meta(kind) or "[]")
+    for entry in entries if isinstance(entries, list) else [None]:
+        if not isinstance(entry, list) or len(entry) != width:
+            raise CorruptError(
+                f"{store.database.path} does not say what noise has spent: it was altered. Restore a backup."
+            )
+        entry[1:] = map(count, entry[1:])
+    return entries  # type: ignore[no-any-return]

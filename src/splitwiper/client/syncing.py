@@ -15,7 +15,7 @@ from torch import Tensor
 
 from splitwiper.certainty import disturbed, same_fault
 from splitwiper.client import pretrain
-from splitwiper.client.checkpoints import CheckpointRecorder, StoreShelf
+from splitwiper.client.checkpoints import CheckpointRecorder, StoredCheckpoints
 from splitwiper.client.context import ClientContext
 from splitwiper.client.embed import Sending, embed, fit
 from splitwiper.client.hiding import label_mac
@@ -26,7 +26,7 @@ from splitwiper.seeding import digest
 from splitwiper.store import files
 from splitwiper.store.tensors import load_state
 from splitwiper.training.loop import Pausing, finish
-from splitwiper.wire import Request, Shard
+from splitwiper.wire import Label, Request, Shard
 from splitwiper.wire.codecs import LARGEST
 from splitwiper.wire.commitments import shard_commitment
 
@@ -45,12 +45,12 @@ class Syncing(ClientContext):
             CorruptError: the server knows requests that this folder does not: the folder is an older copy, and
                 forgotten rows may be in it.
         """
-        told = self._link.tickets(self.name)
-        if lost := self.store.unheard(told):  # the server's database is an older copy: submit again
+        tickets = self._link.tickets(self.name)
+        if lost := self.store.unheard(tickets):  # the server's database is an older copy: submit again
             self.store.ask_again(lost)
-        unknown = self.store.unknown(told)
+        unknown = self.store.unknown(tickets)
         many = counted(len(unknown), "request")
-        if unknown and not self._one_party and any(True for _ in self.holdings.surviving()):
+        if unknown and not self._one_party and next(self.holdings.surviving(), None):
             raise CorruptError(
                 f"the server has {many} of client {self.name!r} that its folder does not know, the last with ticket "
                 f"{unknown[-1].id[:40]!r}. If this folder is an older copy, forgotten rows may be in it: restore a "
@@ -66,41 +66,42 @@ class Syncing(ClientContext):
             everything = [value for value, _ in self.holdings.surviving()]
             labels = self._wholly(everything)
             self.store.forget(ticket.id, ticket.level, everything, seconds=0.0, labels=labels, committed=False)
-            self.store.mark([ticket.id], "sent" if ticket.state == "accepted" else "done")
+            self.store.set_state([ticket.id], "sent" if ticket.state == "accepted" else "done")
 
     def _wholly(self, macs: Sequence[bytes]) -> list[bytes]:
         """Return HMACs of the labels that have no rows left once these are gone."""
         if not self.config.masking.is_on:
             return []
-        gone, rows = set(macs), list(self.holdings.surviving())
-        left = {label for value, label in rows if value not in gone}
-        return [label_mac(self._key(), label) for label in {label for _, label in rows} - left]
+        gone, leaving, left = set(macs), set[Label](), set[Label]()
+        for value, label in self.holdings.surviving():
+            (leaving if value in gone else left).add(label)
+        return [label_mac(self._key(), label) for label in leaving - left]
 
     def send_requests(self) -> list[str]:
         """Submit open requests to the server; return every ticket that still waits to be answered."""
-        with self._timed():
+        with self.timed():
             for row in self.store.requests("open"):
                 ticket = self._link.submit(Request(row["ticket"], self.name, row["level"], row["commitment"]))
                 if ticket.state == "settled":  # the server held nothing, so no later upload answers this request
                     self.store.sending("", [row["ticket"]])
-                self.store.mark([row["ticket"]], "sent")
+                self.store.set_state([row["ticket"]], "sent")
             return [row["ticket"] for row in self.store.requests("sent")]
 
     def heed(self) -> bool:
         """Note that the server erased this client's shard on its own, or refuses new ones; True if this is new."""
-        found = self._link.standing(self.name)
-        if (self.store.database.meta("evicted") or "") != found.evicted:
-            self.store.remember(evicted=found.evicted)
-        if not found.seq:
+        standing = self._link.standing(self.name)
+        if (self.store.database.meta("evicted") or "") != standing.evicted:
+            self.store.remember(evicted=standing.evicted)
+        if not standing.seq:
             return False
-        answered, news = [], self.store.database.meta("removal") != str(found.seq)
+        answered, news = [], self.store.database.meta("removal") != str(standing.seq)
         if news or self.store.requests("sent"):
             answered = [ticket.id for ticket in self._link.tickets(self.name) if ticket.state != "accepted"]
         if news:
-            self.store.note_removal(found.seq, found.why, answers=answered, again=found.by != "training")
+            self.store.note_removal(standing.seq, standing.why, answers=answered, again=standing.by != "training")
         elif answered:
             self.store.sending("", answered)
-        self.store.mark(answered, "done")  # later uploads answer none of these
+        self.store.set_state(answered, "done")  # later uploads answer none of these
         return news
 
     # --- keeping up ----------------------------------------------------------------------------------------
@@ -108,88 +109,70 @@ class Syncing(ClientContext):
     def sync(self, *, again: bool = False) -> bool:
         """Erase suppressed rows, re-train from the last checkpoint that never saw them, and upload the shard.
 
-        Args:
-            again: upload even if the server is known to have received this shard.
-
-        Returns:
-            Whether anything was sent.
+        Return whether anything was sent. With ``again``, the shard is, even if the server is known to have it.
         """
-        return finish(self.syncing(again=again))
+        with self.timed():
+            return finish(self.syncing(again=again))
 
     def syncing(self, *, again: bool = False) -> Pausing[bool]:
-        """Do `sync`'s work, with pauses in which other clients can continue; these do not count as this one's time."""
-        work = self._syncing(again)
+        """Do `sync`'s work, with pauses in which other clients can continue. The caller times it (`timed`)."""
         with self.store.database.lease("pre-training"):
-            while True:
-                with self._timed():
-                    try:
-                        next(work)
-                    except StopIteration as end:
-                        return bool(end.value)
-                yield
-
-    def _syncing(self, again: bool) -> Pausing[bool]:
-        self.store.sweep()
-        self._obey()
-        if self.heed():
-            again = False
-        tickets = self.send_requests()  # before the suppression list is read: it then has every ticket's rows
-        self.holdings.erase_suppressed()
-        slices = self.holdings.slices()
-        if slices and self.store.database.meta("evicted"):
-            self.store.mark(tickets, "done")  # they were settled when the shard was erased, or on arrival
-            return False
-        if not slices:
-            sent = bool(tickets) or bool(self.store.database.meta("uploaded"))
-            if sent:
-                self._withdraw(tickets)
-            self._done(tickets)
-            return sent
-        outgoing = self.store.root / "outbox" / files.random_name("shard")
-        try:
-            recipe = self._recipe()
-            key = pretrain.half_key(recipe, slices)
-            wanted, state = digest("shard", key), self._stored_half(key)
-            if state is None:
-                sending = yield from self._frozen(recipe, slices, StoreShelf(self.store))
-                self.store.put_half(key, sending.state, recipe.fingerprint())
-            if not (again or tickets or self.store.database.meta("uploaded") != wanted or self.store.is_behind()):
+            self.store.sweep()
+            self._obey()
+            if self.heed():
+                again = False
+            tickets = self.send_requests()  # before the suppression list is read: it then has every ticket's rows
+            self.holdings.erase_suppressed()
+            slices = self.holdings.slices()
+            if slices and self.store.database.meta("evicted"):
+                self.store.set_state(tickets, "done")  # they were settled when the shard was erased, or on arrival
                 return False
-            if state is not None:
-                sending = Sending(recipe, state, list(slices.values()))
-            largest = self._link.largest_value()
-            with files.atomic_file(outgoing) as file:
-                embed(file, sending, columns=self._columns, on_batch=self._progress, largest=largest)
-            self._upload(outgoing, wanted, tickets, sending)
-        except (DataError, TrainingError, CorruptError) as problem:
-            yield from self._give_up(problem, tickets, slices, computed=outgoing.exists())
-            raise
-        files.erase(outgoing)
-        return True
+            if not slices:
+                sent = bool(tickets) or bool(self.store.database.meta("uploaded"))
+                if sent:
+                    self._withdraw(tickets)
+                self._done(tickets)
+                return sent
+            outgoing = self.store.root / "outbox" / files.random_name("shard")
+            try:
+                half_inputs = self._half_inputs()
+                key = pretrain.half_key(half_inputs, slices)
+                wanted, state = digest("shard", key), self._stored_half(key)
+                if state is None:
+                    checkpoints = StoredCheckpoints(self.store)
+                    frozen = yield from pretrain.pretrain(
+                        half_inputs, slices, checkpoints=checkpoints, on_stage=self._progress
+                    )
+                    sending = Sending(half_inputs, frozen, list(slices.values()))
+                    fit(sending, columns=self._columns, on_batch=self._progress)
+                    self.store.put_half(key, sending.state, half_inputs.fingerprint())
+                if not (again or tickets or self.store.database.meta("uploaded") != wanted or self.store.is_behind()):
+                    return False
+                if state is not None:
+                    sending = Sending(half_inputs, state, list(slices.values()))
+                largest = self._link.largest_value()
+                with files.atomic_file(outgoing) as file:
+                    embed(file, sending, columns=self._columns, on_batch=self._progress, largest=largest)
+                self._upload(outgoing, wanted, tickets, sending)
+            except (DataError, TrainingError, CorruptError) as problem:
+                yield from self._give_up(problem, tickets, slices, computed=outgoing.exists())
+                raise
+            files.erase(outgoing)
+            return True
 
     def _stored_half(self, key: str) -> dict[str, Tensor] | None:
-        """Return the stored half if it was computed from exactly what the key stands for, and is intact."""
+        """Return the stored half if its key is this one and it is intact."""
         half = self.store.half()
         if half is not None and half[0].key == key:
             with suppress(CorruptError):  # a damaged half is computed again
                 return load_state(self.store.root / "half" / half[0].file, half[0].digest)
         return None
 
-    def _frozen(
-        self, recipe: pretrain.PretrainingInputs, slices: Mapping[int, Shard], shelf: pretrain.Shelf
-    ) -> Pausing[Sending]:
-        """Compute the half's frozen state, starting from the last usable checkpoint on the shelf."""
-        state = yield from pretrain.pretrain(recipe, slices, shelf=shelf, on_stage=self._progress)
-        sending = Sending(recipe, state, list(slices.values()))
-        fit(sending, columns=self._columns, on_batch=self._progress)
-        return sending
-
     def _upload(self, shard: Path, wanted: str, tickets: Sequence[str], sending: Sending) -> None:
         """Have the server replace the shard; whatever may have been seen is recorded before it is sent."""
         if self.config.noise.is_on:
             copies, group = sending.releases
-            by_group = self.config.noise.reading == "mean"
-            record_upload(self.store, wanted, copies=copies, group=group if by_group else 1)
+            record_upload(self.store, wanted, copies=copies, group=group)
         written, salt = files.file_digest(shard), self.store.shard_salt(wanted, tickets)
         statement = self.statement(tickets, salt=salt)
         self.store.sending(shard_commitment(bytes.fromhex(salt), written), tickets)
@@ -204,7 +187,7 @@ class Syncing(ClientContext):
 
     def _done(self, tickets: Sequence[str], *, uploaded: str = "", accepted: str = "", accepted_salt: str = "") -> None:
         """Record what the server holds now, and erase the names of what it held before."""
-        self.store.mark(tickets, "done")
+        self.store.set_state(tickets, "done")
         half = self.store.half()
         gone = {} if uploaded else {"shard_salt": ""}  # the salt would confirm a guess at the erased shard's rows
         self.store.remember(
@@ -244,7 +227,7 @@ class Syncing(ClientContext):
             BusyError: it succeeds, or fails otherwise: something else in this process interfered.
         """
         try:
-            yield from self._outgoing(self._recipe(), slices, CheckpointRecorder(), self._link.largest_value())
+            yield from self._outgoing(self._half_inputs(), slices, CheckpointRecorder(), self._link.largest_value())
         except (DataError, TrainingError) as again:
             if same_fault(problem, again):
                 return
@@ -255,13 +238,15 @@ class Syncing(ClientContext):
         if evicted := self.store.database.meta("evicted"):
             return (
                 f"an operator of the server has evicted {self.name!r} ({evicted}): its shard was erased there, and no "
-                "other is accepted. Rows and folder here are in order; ask the operator to admit it again, and join."
+                "other is accepted. The rows and the folder here are intact. Ask the operator to admit the client "
+                "again, then join."
             )
         if why := self.store.database.meta("set_aside"):
             return (
                 f"the server has set aside what {self.name!r} sent ({why}): it was erased there, and the model is "
-                "trained without it. The folder here is in order. Rows of unusual size are the likely cause: forget "
-                "those, and the rest is sent again; or start anew with scaled inputs (standardise = true)."
+                "trained without it. The folder here is intact. Rows with unusually large values are the likely "
+                "cause: forget those, and the rest is sent again; or start anew with scaled inputs (standardise = "
+                "true)."
             )
         return ""
 
@@ -270,22 +255,28 @@ class Syncing(ClientContext):
     def recompute(self) -> tuple[dict[str, Tensor], str]:
         """Compute the half's state and the shard's digest from only the surviving rows and the context."""
         with self.store.database.lease("verifying"):
-            recipe, slices = self._recipe(), self.holdings.slices()
-            self.holdings.audit(recipe.key)
-            shelf = CheckpointRecorder()
-            found = finish(self._outgoing(recipe, slices, shelf, LARGEST))
+            half_inputs, slices = self._half_inputs(), self.holdings.slices()
+            self.holdings.audit(half_inputs.key)
+            checkpoints = CheckpointRecorder()
+            state, shard = finish(self._outgoing(half_inputs, slices, checkpoints, LARGEST))
             kept = self.store.checkpoints()
-            if shelf.digests != {n: record.digest for n, record in kept.items()}:
+            if checkpoints.digests != {number: record.digest for number, record in kept.items()}:
                 raise CorruptError(f"the checkpoints of client {self.name!r} are not those its rows lead to.")
             for record in kept.values():
-                load_state(self.store.root / "checkpoints" / record.file, record.digest)
-            return found
+                load_state(self.store.root / "checkpoints" / record.file, record.digest)  # raises if damaged
+            return state, shard
 
     def _outgoing(
-        self, recipe: pretrain.PretrainingInputs, slices: Mapping[int, Shard], shelf: pretrain.Shelf, largest: float
+        self,
+        half_inputs: pretrain.ClientHalfInputs,
+        slices: Mapping[int, Shard],
+        checkpoints: pretrain.CheckpointStore,
+        largest: float,
     ) -> Pausing[tuple[dict[str, Tensor], str]]:
         """Compute the half's state and the shard's digest without storing anything."""
-        sending = yield from self._frozen(recipe, slices, shelf)
+        state = yield from pretrain.pretrain(half_inputs, slices, checkpoints=checkpoints, on_stage=self._progress)
+        sending = Sending(half_inputs, state, list(slices.values()))
+        fit(sending, columns=self._columns, on_batch=self._progress)
         # not in the store, which may be on a read-only disk; and in an unnamed file, so that nothing of these rows
         # remains if this process is killed
         with files.step("write", Path(gettempdir())), TemporaryFile(prefix="splitwiper-") as file:

@@ -11,7 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from splitwiper.config.hiding import Masking, Noise
-from splitwiper.config.settings import bounded, config_digest, from_dict, origins, plain, read_toml, to_toml, typed
+from splitwiper.config.settings import (
+    ADDED_LATER,
+    bounded,
+    check_parts,
+    config_digest,
+    from_dict,
+    origins,
+    part,
+    part_args,
+    part_path,
+    plain,
+    read_toml,
+    to_toml,
+    typed,
+)
 from splitwiper.config.training import CODECS, ClientConfig, Recipe, ServerConfig, codec_record
 from splitwiper.errors import ConfigError
 
@@ -24,6 +38,7 @@ __all__ = [
     "Noise",
     "Recipe",
     "ServerConfig",
+    "StoreConfig",
     "codec_record",
     "config_digest",
     "from_dict",
@@ -64,6 +79,26 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreConfig:
+    """Where the server keeps its files. No computed bit depends on it."""
+
+    blobs: str = part("splitwiper.blobs", ("local",))
+    """The place of shards, models and states of training: the server's own folder, or a blob store of your own as
+    ``package.module:name``."""
+    blobs_args: Mapping[str, Any] = part_args()
+    """The settings of a blob store of your own."""
+
+    def __post_init__(self) -> None:
+        typed(self)
+        check_parts(self)
+
+    @property
+    def place(self) -> tuple[str, Mapping[str, Any]]:
+        """The import path of the blob store, empty for the local one, and its settings."""
+        return part_path(self, "blobs"), self.blobs_args
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """All settings of a federation."""
 
@@ -72,6 +107,7 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     client: ClientConfig = field(default_factory=ClientConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    store: StoreConfig = field(default_factory=StoreConfig, metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         typed(self)

@@ -13,9 +13,14 @@ MODES = ("none", "duplicate", "partition", "subclass", "keyed")
 MOST_CODES = 10_000
 MECHANISMS = ("none", "laplace", "gaussian")
 _KEYED = {"codes", "buckets"}
+# Settings that a mode has no use for; one from outside has settings of its own.
 _NOT_FOR = {"duplicate": _KEYED, "partition": _KEYED, "subclass": _KEYED, "keyed": {"gamma"}}
-"""Settings that a mode has no use for; one from outside has settings of its own."""
 READINGS = ("row", "value", "mean")
+
+
+def _changed(settings: Masking | Noise) -> set[str]:
+    """Return the settings that are not at their defaults."""
+    return {field.name for field in fields(settings) if getattr(settings, field.name) != field.default}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,7 @@ class Masking:
     def __post_init__(self) -> None:
         typed(self)
         check_parts(self)
-        least, most = self.range
+        least, most = self.range  # (0, 0) where there are not one or two ends
         if not 1 <= least <= most <= 1000:
             raise ConfigError(
                 f"gamma = {self.gamma!r}: a label has at least one code and at most 1,000; give a whole number, or the "
@@ -65,11 +70,10 @@ class Masking:
 
     def _refuse_idle(self) -> None:
         """Refuse settings that would have no effect: they show that something was meant to be hidden."""
-        given = {f.name for f in fields(self) if getattr(self, f.name) != f.default} - {"mode", "mode_args"}
-        idle = given if self.mode == "none" else given & _NOT_FOR.get(self.mode, {"gamma", "codes", "buckets"})
-        if idle and self.mode == "none":
-            raise ConfigError(f"masking.mode is missing: without it {', '.join(sorted(idle))} would hide nothing.")
-        if idle:
+        given = _changed(self) - {"mode", "mode_args"}
+        if given and self.mode == "none":
+            raise ConfigError(f"masking.mode is missing: without it {', '.join(sorted(given))} would hide nothing.")
+        if idle := given & _NOT_FOR.get(self.mode, {"gamma", "codes", "buckets"}):
             raise ConfigError(f"masking.{', '.join(sorted(idle))} is not for mode = {self.mode!r}; leave it out.")
 
     @property
@@ -113,7 +117,7 @@ class Noise:
             bounded(self, name, low if self.is_on else 0, high=high)
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta = {self.delta!r} is out of range: give a number > 0 and < 1, such as 1e-6.")
-        given = {f.name for f in fields(self) if getattr(self, f.name) != f.default}
+        given = _changed(self)
         if given and not self.is_on:
             raise ConfigError(f"noise.mechanism is missing: without it {', '.join(sorted(given))} would add no noise.")
 

@@ -19,13 +19,11 @@ from splitwiper.seeding import digest
 
 _T = TypeVar("_T")
 _known_hints: dict[Any, dict[str, Any]] = {}
+# Metadata of a setting that changes nothing at its default: digests then leave it out, so that records made before the
+# setting existed keep their digests.
 ADDED_LATER = {"added_later": True}
-"""Metadata of a setting that changes nothing at its default: digests then leave it out, so that records made
-before the setting existed keep their digests."""
-
-
+# Ends the name of the setting with a part's own settings: those of ``loss`` are in ``loss_args``.
 ARGS = "_args"
-"""Ends the name of the setting with a part's own settings: those of ``loss`` are in ``loss_args``."""
 
 
 def part(group: str, built_in: tuple[str, ...], *, added_later: bool = False) -> Any:
@@ -82,14 +80,14 @@ def part_path(owner: Any, name: str) -> str:
 
 def outside_paths(settings: Any, *, within: str = "") -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Return the parts from outside that settings name: by setting, the import path and the part's own settings."""
-    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    paths: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for f in dataclasses.fields(settings):
         value = getattr(settings, f.name)
         if dataclasses.is_dataclass(value):
-            found |= outside_paths(value, within=f"{within}{f.name}.")
+            paths |= outside_paths(value, within=f"{within}{f.name}.")
         elif "group" in f.metadata and (path := part_path(settings, f.name)):
-            found[within + f.name] = path, getattr(settings, f.name + ARGS)
-    return found
+            paths[within + f.name] = path, getattr(settings, f.name + ARGS)
+    return paths
 
 
 def origins(settings: Any) -> dict[str, Origin]:
@@ -133,6 +131,7 @@ def plain(value: Any, where: str) -> Any:
         return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, where) for item in value]
+    # TOML has infinity and NaN, but settings are compared, and NaN is not even equal to itself
     if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and not math.isfinite(value)):
         raise ConfigError(f"{where} = {value!r} cannot be written to a configuration file; leave it out or use text.")
     return value
@@ -150,6 +149,7 @@ def from_dict(kind: type[_T], values: Mapping[str, Any], *, where: str = "") -> 
     for key, value in values.items():
         check_keys([key], names, where=where)
         built[key] = _coerce(hints[key], value, where + key)
+    # said here, because the error of a dataclass does not name the table
     for f in dataclasses.fields(kind):  # type: ignore[arg-type]
         if f.name not in built and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise ConfigError(f"{where}{f.name} is missing.")
@@ -188,8 +188,8 @@ def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
     if lists and isinstance(value, list | tuple):
         return _coerce(lists[0], value, where)
     if type(value) not in kinds:
-        names = " or ".join("a list" if kind in lists else kind.__name__ for kind in kinds)
-        raise ConfigError(f"{where} must be {names}, not {value!r}.")
+        names = ["a list" if kind in lists else kind.__name__ for kind in kinds]
+        raise ConfigError(f"{where} must be {' or '.join(names)}, not {value!r}.")
     return value
 
 
@@ -237,10 +237,12 @@ def to_toml(settings: Any, *, within: str = "", added_later: bool = True) -> str
     lines, tables = [], []
     for f in dataclasses.fields(settings):
         value = getattr(settings, f.name)
+        if f.metadata.get("added_later") and not added_later and value == _default(f):
+            continue
         if dataclasses.is_dataclass(value):
             name = f"{within}{f.name}"
             tables.append(f"\n[{name}]\n{to_toml(value, within=f'{name}.', added_later=added_later)}")
-        elif added_later or not f.metadata.get("added_later") or value != _default(f):
+        else:
             lines.append(f"{f.name} = {_toml_value(value)}\n")
     return "".join(lines + tables)
 
@@ -251,13 +253,14 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _toml_value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(str(k))} = {_toml_value(v)}" for k, v in value.items()) + "}"
+        entries = [f"{json.dumps(str(key))} = {_toml_value(item)}" for key, item in value.items()]
+        return "{" + ", ".join(entries) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(v) for v in value) + "]"
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # which JSON allows, and TOML does not
     return repr(value)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -65,24 +66,30 @@ def collect(data: Any) -> tuple[Any, list[Any]]:
         DataError: there are no items, or they are not pairs, have different shapes, or differ when read again.
     """
     check_kind(data)
-    items = [_copied(data[i]) for i in range(len(data))]  # a dataset may reuse one buffer for all of them
+    items = [_copied(data[number]) for number in range(len(data))]  # a dataset may reuse one buffer for all of them
     if not items:
         raise DataError("the data has no rows; leave the client out until it has some.")
+    inputs, labels = [], []
     for number, item in enumerate(items):
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataError(f"a dataset's items must be (input, label) pairs; item {number} is {_about(item)}")
+        inputs.append(item[0])
+        labels.append(item[1])
     _check_steady(data, items)
-    first = items[0][0]
     try:
-        if isinstance(first, Mapping):
-            inputs: Any = {key: _stacked([x[key] for x, _ in items]) for key in first}
-        elif isinstance(first, tuple):
-            inputs = tuple(_stacked([x[place] for x, _ in items]) for place in range(len(first)))
-        else:
-            inputs = _stacked([x for x, _ in items])
+        return _stacked_inputs(inputs), labels
     except (ValueError, KeyError, IndexError) as problem:
         raise DataError(f"the dataset's items do not stack into rows of one shape ({problem}).") from problem
-    return inputs, [label for _, label in items]
+
+
+def _stacked_inputs(inputs: list[Any]) -> Any:
+    """Stack the inputs of all items, in the form that the first has: a dict, a tuple or a single input."""
+    first = inputs[0]
+    if isinstance(first, Mapping):
+        return {key: _stacked(map(itemgetter(key), inputs)) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_stacked(map(itemgetter(index), inputs)) for index in range(len(first)))
+    return _stacked(inputs)
 
 
 def spread(count: int, most: int = TWICE) -> list[int]:
@@ -101,12 +108,12 @@ def _check_steady(data: Any, items: list[Any]) -> None:
             raise DataError(f"item {number} of the dataset is another one when it is read again. {RANDOM}")
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
-    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    a, b = _plain(one), _plain(other)
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(_same(first[key], second[key]) for key in first)
+    if isinstance(first, tuple | list) and isinstance(second, tuple | list):
+        return len(first) == len(second) and all(map(_same, first, second))
+    a, b = _plain(first), _plain(second)
     if a.dtype.hasobject or b.dtype.hasobject:
         return True  # refused later, with a message that says why
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
@@ -137,11 +144,11 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _copied(part) for name, part in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(part if isinstance(part, int | float | str) else _copied(part) for part in value)
+        return type(value)(map(_copied, value))
     return value
 
 
-def _stacked(values: list[Any]) -> Array:
+def _stacked(values: Iterable[Any]) -> Array:
     return np.stack(list(map(_plain, values)))
 
 

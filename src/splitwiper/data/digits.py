@@ -28,21 +28,16 @@ def digits() -> tuple[Part, Part]:
 
 
 def dealt(part: Part, holders: Mapping[str, Sequence[str]], *, stream: Stream) -> dict[str, Part]:
-    """Deal rows to clients: the rows of a digit in equal numbers to every client that holds it.
-
-    Args:
-        part: the rows.
-        holders: the clients that hold each digit.
-        stream: decides which client gets which rows.
-    """
+    """Deal rows to clients: the rows of a digit in equal numbers to every client that holds it, as a stream decides."""
     chosen: dict[str, list[Array]] = {}
     for name, clients in holders.items():
         rows = np.flatnonzero(part[1] == name)
         shuffled = rows[Stream(stream.seed, stream.purpose, name).permutation(len(rows))]
-        for place, client in enumerate(clients):
-            chosen.setdefault(client, []).append(shuffled[place :: len(clients)])
-    return {client: _rows(part, np.sort(np.concatenate(rows))) for client, rows in chosen.items()}
-
-
-def _rows(part: Part, rows: Array) -> Part:
-    return part[0][rows], part[1][rows]
+        for number, client in enumerate(clients):
+            chosen.setdefault(client, []).append(shuffled[number :: len(clients)])
+    images, names = part
+    parts = {}
+    for client, lists in chosen.items():
+        rows = np.sort(np.concatenate(lists))
+        parts[client] = images[rows], names[rows]
+    return parts

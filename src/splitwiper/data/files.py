@@ -6,6 +6,7 @@ import csv
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from splitwiper.errors import DataError, nearest
 from splitwiper.wire.columns import Array
 
 Inputs = Array | Table | dict[str, Array]
-_PREFIX = "inputs."
+_PREFIX = "inputs."  # of the arrays of a model with several inputs
 
 
 def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, list[str | int]]:
@@ -41,7 +42,9 @@ def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, li
         column = _column(file, header, label) if label is not None else len(header) - 1
         if len(header) < 2:
             raise DataError(f"{file} has only the column {header[0]!r}; give at least one feature and the labels.")
-        labels = [_name(f"{file}, line {number}", cells[column]) for number, cells in lines]
+        labels = []
+        for number, cells in lines:
+            labels.append(_name(f"{file}, line {number}", cells[column]))
         return _table(file, header, lines, labels=column), labels
     if label is not None:
         raise DataError(f"{file}: a label column ({label!r}) is for .csv files; an .npz file names its array 'labels'.")
@@ -50,14 +53,10 @@ def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, li
 
 
 def read_inputs(path: str | Path, *, label: str | None = None) -> Inputs:
-    """Read only inputs, as `Federation.predict` takes them; the labels of an ``.npz`` file are ignored.
-
-    Args:
-        path: the file.
-        label: a column of a ``.csv`` file to leave out.
+    """Read only inputs, as `Federation.predict` takes them: without the labels of an ``.npz`` file, or one column.
 
     Raises:
-        DataError: the file is missing, empty or malformed; the message names the place and the remedy.
+        DataError: as for `read_data`.
     """
     file = Path(path)
     if _kind(file) == ".csv":
@@ -68,29 +67,28 @@ def read_inputs(path: str | Path, *, label: str | None = None) -> Inputs:
 
 
 def read_texts(path: str | Path, *, label: str | None = None) -> list[str]:
-    """Read one text per row from a ``.csv`` file with a header: its columns joined by spaces.
-
-    Args:
-        path: the file.
-        label: a column to leave out.
+    """Read one text per row from a ``.csv`` file with a header: its columns, but for one, joined by spaces.
 
     Raises:
-        DataError: the file is missing, empty or malformed; the message names the place and the remedy.
+        DataError: as for `read_data`.
     """
     file = Path(path)
     if _kind(file) != ".csv":
         raise DataError(f"{file}: texts are read from a .csv file.")
     header, lines = _read_csv(file)
-    if odd := [name for name in header if _is_number(name)]:
-        raise DataError(f"{file}: the first line holds {odd[0]!r}, not a name; give the columns names.")
+    if odd := next(filter(_is_number, header), ""):
+        raise DataError(f"{file}: the first line holds {odd!r}, not a name; give the columns names.")
     left_out = None if label is None else _column(file, header, label)
-    kept = [place for place in range(len(header)) if place != left_out]
-    for place in kept:
-        if all(_is_number(cells[place]) for _, cells in lines):
+    kept = [index for index in range(len(header)) if index != left_out]
+    for index in kept:
+        if all(_is_number(cells[index]) for _, cells in lines):
             raise DataError(
-                f"{file}: column {header[place]!r} holds numbers, not texts; leave it out (label={header[place]!r})."
+                f"{file}: column {header[index]!r} holds numbers, not texts; leave it out (label={header[index]!r})."
             )
-    return [" ".join(cells[place] for place in kept) for _, cells in lines]
+    texts = []
+    for _, cells in lines:
+        texts.append(" ".join(cells[index] for index in kept))
+    return texts
 
 
 def _kind(file: Path) -> str:
@@ -98,7 +96,7 @@ def _kind(file: Path) -> str:
     if suffix not in (".npz", ".csv"):
         raise DataError(f"{file}: data files end in .npz or .csv, not in {suffix!r}.")
     if not file.exists():
-        beside = [p.name for p in file.parent.iterdir()] if file.parent.is_dir() else []
+        beside = [other.name for other in file.parent.glob("*")]
         raise DataError(f"there is no data file {file}.{nearest(file.name, beside) or ' Check the path.'}")
     if not file.is_file():
         raise DataError(f"{file} is not a file; give an .npz or .csv file.")
@@ -110,8 +108,8 @@ def _kind(file: Path) -> str:
 # --- .npz ----------------------------------------------------------------------------------------------------
 
 
+# Errors of NumPy and the archive reader for files that are encrypted, truncated or altered.
 _BROKEN = (EOFError, MemoryError, NotImplementedError, OSError, RuntimeError, SyntaxError, ValueError)
-"""Errors of NumPy and the archive reader for files that are encrypted, truncated or altered."""
 
 
 @contextmanager
@@ -159,15 +157,17 @@ def _labels(file: Path, arrays: np.lib.npyio.NpzFile) -> list[str | int]:
         raise DataError(
             f"{file}: labels have shape {list(array.shape)} and dtype {array.dtype}; give one integer or text a row."
         )
+    labels: list[str | int] = array.tolist()
     if array.dtype.kind == "U":  # as in a .csv file, so that the same rows are equal there
-        return [_name(f"{file}, row {number}", text.strip()) for number, text in enumerate(array.tolist())]
-    return list(array.tolist())
+        for number, text in enumerate(array.tolist()):
+            labels[number] = _name(f"{file}, row {number}", text.strip())
+    return labels
 
 
 def _named(file: Path, arrays: np.lib.npyio.NpzFile, name: str) -> str:
     if name not in arrays.files:
-        found = ", ".join(map(repr, arrays.files)) or "nothing"
-        raise DataError(f"{file} has no array {name!r}; it has {found}. Write it with numpy.savez(…, {name}=…).")
+        there = ", ".join(map(repr, arrays.files)) or "nothing"
+        raise DataError(f"{file} has no array {name!r}; it has {there}. Write it with numpy.savez(…, {name}=…).")
     return name
 
 
@@ -184,7 +184,7 @@ def _read_csv(file: Path) -> tuple[list[str], Lines]:
             lines = []
             for cells in reader:
                 if cells:
-                    lines.append((reader.line_num, [cell.strip() for cell in cells]))
+                    lines.append((reader.line_num, list(map(str.strip, cells))))  # a row may span several lines
     except UnicodeDecodeError as problem:
         raise DataError(f"{file} is not UTF-8 text ({problem}); save it as UTF-8.") from problem
     except csv.Error as problem:
@@ -194,8 +194,9 @@ def _read_csv(file: Path) -> tuple[list[str], Lines]:
     header = lines[0][1]
     if len(header) == 1 and re.search(r"[;\t]", header[0]):
         raise DataError(f"{file}: the columns are separated by something else than commas; save it with commas.")
-    if twice := [name for place, name in enumerate(header) if name in header[:place]]:
-        raise DataError(f"{file}: two columns are called {twice[0]!r}; give each its own name.")
+    name, times = Counter(header).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{file}: two columns are called {name!r}; give each its own name.")
     for number, cells in lines[1:]:
         if len(cells) != len(header):
             raise DataError(
@@ -212,43 +213,44 @@ def _column(file: Path, header: Sequence[str], name: str) -> int:
 
 
 def _table(file: Path, header: Sequence[str], lines: Lines, *, labels: int | None) -> Table:
-    kept = [place for place in range(len(header)) if place != labels]
-    names = tuple(header[place] for place in kept)
+    names = tuple(name for index, name in enumerate(header) if index != labels)
     if all(map(_is_number, header)) or (all(map(_is_number, names)) and not _are_counted(names)):
         shown = ", ".join(names[:3]) + ("…" if len(names) > 3 else "")
         raise DataError(
             f"{file}: the first line holds numbers ({shown}), not names; add a line that names the columns."
         )
-    return Table(names, _numbers(file, header, lines, kept, labels=labels))
+    return Table(names, _numbers(file, header, lines, labels=labels))
 
 
 def _are_counted(names: Sequence[str]) -> bool:
     """Return whether names are consecutive whole numbers: programs name columns like that; a row hardly looks so."""
     if len(names) < 2 or not all(map(INTEGER.fullmatch, names)):
         return False
-    numbers = [int(name) for name in names]
-    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    first = int(names[0])
+    return list(map(int, names)) == list(range(first, first + len(names)))
 
 
-def _numbers(file: Path, header: Sequence[str], lines: Lines, kept: Sequence[int], *, labels: int | None) -> Array:
-    rows = [[cells[place] for place in kept] for _, cells in lines]
+def _numbers(file: Path, header: Sequence[str], lines: Lines, *, labels: int | None) -> Array:
+    rows = []
+    for _, cells in lines:
+        rows.append([cell for index, cell in enumerate(cells) if index != labels])
     try:
         return np.array(rows, dtype=np.str_).astype(np.float32)
     except ValueError:
-        for number, cells in lines:
-            for place in kept:
-                if not _is_number(cells[place]):
-                    what = f"{cells[place]!r} is not a number" if cells[place] else "the cell is empty"
-                    other = (
-                        f"leave the column out (label={header[place]!r})"
-                        if labels is None
-                        else f"take the column away (labels are read from {header[labels]!r})"
-                    )
-                    raise DataError(
-                        f"{file}, line {number}, column {header[place]!r}: {what}; write a number, drop the row, "
-                        f"or {other}."
-                    ) from None
+        for number, cells in lines:  # which cell is it?
+            for index, (name, cell) in enumerate(zip(header, cells, strict=True)):
+                if index != labels and not _is_number(cell):
+                    raise DataError(_no_number(f"{file}, line {number}", name, cell, header, labels)) from None
         raise
+
+
+def _no_number(where: str, column: str, cell: str, header: Sequence[str], labels: int | None) -> str:
+    fault = f"{cell!r} is not a number" if cell else "the cell is empty"
+    if labels is None:
+        remedy = f"leave the column out (label={column!r})"
+    else:
+        remedy = f"take the column away (labels are read from {header[labels]!r})"
+    return f"{where}, column {column!r}: {fault}; write a number, drop the row, or {remedy}."
 
 
 def _is_number(cell: str) -> bool:

@@ -35,16 +35,22 @@ def as_labels(labels: Any, task: str) -> tuple[Label, ...]:
             digits as text.
     """
     values = _listed(labels)
-    plain = {v for v in values if type(v) in (str, int)}
-    known = {v: _label(v, task) for v in plain}  # few distinct values, often repeated
-    others = [v for v in values if type(v) not in (str, int)]
-    if any(isinstance(v, float | np.floating) for v in others):
-        raise DataError(_about_floats([float(v) for v in others if isinstance(v, float | np.floating)]))
-    found = tuple(known[v] if type(v) in (str, int) else _label(v, task) for v in values)
-    several = set(found)
+    floats = [float(value) for value in values if isinstance(value, float | np.floating)]
+    if floats:
+        raise DataError(_about_floats(floats))
+    known: dict[str | int, Label] = {}  # few distinct values, often repeated
+    converted = []
+    for value in values:
+        if type(value) not in (str, int):  # True is an int, and equals 1
+            converted.append(_label(value, task))
+            continue
+        if value not in known:
+            known[value] = _label(value, task)
+        converted.append(known[value])
+    several = set(converted)
     if both := alike(several, several):
         raise DataError(f"{told_apart(*both[0])} Give all of them as integers, or all as texts.")
-    return found
+    return tuple(converted)
 
 
 def other_kind(label: Label) -> Label | None:
@@ -60,8 +66,12 @@ def other_kind(label: Label) -> Label | None:
 
 def alike(labels: Iterable[Label], others: AbstractSet[Label]) -> list[tuple[Label, Label]]:
     """Return labels that ``others`` have as another type: an integer here, the same digits as text there."""
-    found = ((label, other_kind(label)) for label in set(labels))
-    return [(label, other) for label, other in found if other is not None and other in others]
+    pairs = []
+    for label in set(labels):
+        other = other_kind(label)
+        if other is not None and other in others:
+            pairs.append((label, other))
+    return pairs
 
 
 def told_apart(label: Label, other: Label) -> str:
@@ -86,13 +96,13 @@ def _listed(labels: Any) -> Sequence[Any]:
         raise DataError(f"labels are {labels!r}, a single {type(labels).__name__}; {_ONE}.")
     if isinstance(labels, np.ndarray):
         return list(_flat(labels).tolist())
-    values = [as_array(v, "labels") if isinstance(v, Tensor) else v for v in labels]
-    if values and all(isinstance(v, list | tuple | np.ndarray) and np.ndim(v) for v in values):
+    values = [as_array(value, "labels") if isinstance(value, Tensor) else value for value in labels]
+    if values and all(isinstance(value, list | tuple | np.ndarray) and np.ndim(value) for value in values):
         try:
             return list(_flat(np.array(values)).tolist())
         except ValueError as problem:
             raise DataError(f"the rows have different numbers of labels ({problem}); {_ONE}.") from problem
-    return [v.item() if isinstance(v, np.ndarray) and v.ndim == 0 else v for v in values]
+    return [value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value for value in values]
 
 
 def _flat(array: Array) -> Array:
@@ -109,17 +119,18 @@ def _flat(array: Array) -> Array:
 
 def _about_floats(values: Sequence[float]) -> str:
     """Explain why floats are not labels: classes written as floats, or the targets of a regression."""
-    if missing := sum(v != v for v in values):
+    missing = int(np.isnan(values).sum())
+    if missing:
         return f"labels are missing (NaN) in {counted(missing, 'row')}; drop these rows or fill the labels in."
-    if all(v.is_integer() for v in values):
+    fractions = [value for value in values if not value.is_integer()]
+    if fractions:
         return (
-            f"labels are floats, such as {values[0]}. SplitWiper learns to tell labels apart: if these number classes, "
-            "give them as integers; if they are measured values, that is regression, which is not supported."
+            f"labels are floats, such as {fractions[0]}: SplitWiper classifies; regression is not supported. Classes "
+            "are names or integers."
         )
-    fraction = next(v for v in values if not v.is_integer())
     return (
-        f"labels are floats, such as {fraction}: SplitWiper classifies; regression is not supported. Classes are names "
-        "or integers."
+        f"labels are floats, such as {values[0]}. SplitWiper learns to tell labels apart: if these number "
+        "classes, give them as integers; if they are measured values, that is regression, which is not supported."
     )
 
 

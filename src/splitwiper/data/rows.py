@@ -45,27 +45,30 @@ class Rows:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Names, dtypes and shapes of one row."""
-        return tuple(Column(n, _NAMES[a.dtype], a.shape[1:]) for n, a in self.inputs.items())
+        columns = []
+        for name, array in self.inputs.items():
+            columns.append(Column(name, _NAMES[array.dtype], array.shape[1:]))
+        return tuple(columns)
 
     def arranged(self, wanted: ColumnNames, whose: str) -> Rows:
-        """Return the same rows with the columns of their tables in another order.
-
-        Args:
-            wanted: the order for each table; a table without one is left as it is.
-            whose: the owner of the rows learned from, for messages.
+        """Return the same rows with the columns of their tables in the wanted order, where there is one.
 
         Raises:
             DataError: the columns differ.
         """
-        order = {name: tuple(wanted.get(name, given)) for name, given in self.features.items()}
-        turned = {name: arranged(self.inputs[name], self.features[name], order[name], whose) for name in order}
-        return dataclasses.replace(self, inputs={**self.inputs, **turned}, features=order)
+        inputs, features = dict(self.inputs), dict(self.features)
+        for name, given in self.features.items():
+            features[name] = tuple(wanted.get(name, given))
+            inputs[name] = arranged(inputs[name], given, features[name], whose)
+        return dataclasses.replace(self, inputs=inputs, features=features)
 
     @property
     def packed(self) -> Any:
         """The inputs as the model takes them; tables keep their column names."""
-        tables = {name: Table(columns, self.inputs[name]) for name, columns in self.features.items()}
-        return pack({**self.inputs, **tables}, self.call)
+        inputs: dict[str, Array | Table] = dict(self.inputs)
+        for name, columns in self.features.items():
+            inputs[name] = Table(columns, self.inputs[name])
+        return pack(inputs, self.call)
 
 
 def pack(inputs: Mapping[str, Any], call: str) -> Any:
@@ -82,12 +85,7 @@ def is_wide(half: nn.Module) -> bool:
 
 
 def as_rows(data: Data, *, task: str, wide: bool = False) -> Rows:
-    """Bring data into one form and check it.
-
-    Args:
-        data: the data.
-        task: the task of its labels.
-        wide: whether the model takes float64, which is otherwise converted to float32.
+    """Bring data, with labels of a task, into one form and check it; float64 is kept only if ``wide``.
 
     Raises:
         DataError: there are no rows, lengths differ, labels are neither names nor integers, or values are not
@@ -112,12 +110,11 @@ def as_rows(data: Data, *, task: str, wide: bool = False) -> Rows:
 def as_inputs(inputs: Any, *, wide: bool = False) -> tuple[dict[str, Array], str]:
     """Return inputs by name, and how the model takes them; float64 is kept only if ``wide``."""
     check_inputs(inputs)
-    if isinstance(inputs, Mapping):
-        named, call = {str(k): _array(inputs[k], str(k), wide) for k in sorted(inputs, key=str)}, "kwargs"
-    elif isinstance(inputs, tuple):
-        named, call = {str(i): _array(v, f"input {i}", wide) for i, v in enumerate(inputs)}, "args"
-    else:
-        named, call = {"x": _array(inputs, "the inputs", wide)}, "one"
+    call = "kwargs" if isinstance(inputs, Mapping) else "args" if isinstance(inputs, tuple) else "one"
+    named = {}
+    for name, values in parts_of(inputs).items():
+        subject = {"kwargs": name, "args": f"input {name}", "one": "the inputs"}[call]  # in messages
+        named[name] = _array(values, subject, wide)
     if not named:
         raise DataError("there are no inputs.")
     return named, call
@@ -128,33 +125,37 @@ def parts_of(inputs: Any) -> dict[str, Any]:
     if isinstance(inputs, Mapping):
         return {str(name): inputs[name] for name in sorted(inputs, key=str)}
     if isinstance(inputs, tuple):
-        return {str(place): value for place, value in enumerate(inputs)}
+        return {str(number): value for number, value in enumerate(inputs)}
     return {"x": inputs}
 
 
 def column_names(inputs: Any) -> ColumnNames:
     """Return the column names of every table among the inputs, under the names that `as_inputs` gives them."""
-    return {name: found for name, value in parts_of(inputs).items() if (found := names_of(value))}
+    named = {}
+    for name, values in parts_of(inputs).items():
+        if names := names_of(values):
+            named[name] = names
+    return named
 
 
-def _array(values: Any, what: str, wide: bool) -> Array:
-    check_numbers(values, what)
-    array = as_array(values, what)
+def _array(values: Any, subject: str, wide: bool) -> Array:
+    check_numbers(values, subject)
+    array = as_array(values, subject)
     if array.dtype == np.float64 and not wide:  # whatever torch's default dtype is
         with np.errstate(all="ignore"):  # values out of range become infinite, and are refused below
             array = array.astype(np.float32)
     if array.dtype.newbyteorder("=") not in _NAMES:
-        raise DataError(f"{what} have dtype {array.dtype}; give one of {', '.join(str(d) for d in _NAMES)}.")
+        raise DataError(f"{subject} have dtype {array.dtype}; give one of {', '.join(map(str, _NAMES))}.")
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind == "f":
         array = array + array.dtype.type(0)  # minus zero is zero: one row, not two
     if array.ndim < 1:
-        raise DataError(f"{what} have no row dimension: dimension 0 counts rows.")
-    finite = np.isfinite(array).all(axis=tuple(range(1, array.ndim))) if array.dtype.kind == "f" else np.True_
-    if not finite.all():
-        bad = np.flatnonzero(~finite)
-        raise DataError(
-            f"{what} have NaN or infinite values in {counted(len(bad), 'row')} (first: row {bad[0]}); "
-            "drop those rows or fill the values in."
-        )
+        raise DataError(f"{subject} have no row dimension: dimension 0 counts rows.")
+    if array.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim))))  # rows
+        if len(bad):
+            raise DataError(
+                f"{subject} have NaN or infinite values in {counted(len(bad), 'row')} (first: row {bad[0]}); "
+                "drop those rows or fill the values in."
+            )
     return array

@@ -34,11 +34,12 @@ def by_client(datasets: Any) -> list[tuple[str, Any]]:
         return list(datasets.items())
     if not isinstance(datasets, Iterable) or isinstance(datasets, str | bytes | Dataset | np.ndarray | Tensor):
         raise DataError(f"a {type(datasets).__name__} does not say whose data it is: {how}.")
-    pairs = list(datasets)
-    for pair in pairs:
+    pairs = []
+    for pair in datasets:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise DataError(f"a {type(datasets).__name__} must hold pairs of a client's name and its data: {how}.")
-    return [(name, data) for name, data in pairs]
+        pairs.append((pair[0], pair[1]))
+    return pairs
 
 
 def check_names(names: Iterable[str], *, known: Iterable[str]) -> None:
@@ -47,7 +48,7 @@ def check_names(names: Iterable[str], *, known: Iterable[str]) -> None:
     Raises:
         DataError: a name is unsuitable; the message says which.
     """
-    taken = {name.lower(): name for name in known}
+    taken = {name.lower(): name for name in known}  # some file systems do not tell cases apart
     seen = set[str]()
     for name in names:
         if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -68,11 +69,10 @@ class Reader:
     """
 
     def __init__(self, source: Source, *, client: str, task: str, wide: bool = False) -> None:
-        self.task, self._wide = task, wide
-        self._client = client
+        self.task, self._wide, self._client = task, wide, client
         self._source: Rows | Callable[[], Data]
         self._before: tuple[Counter[Label], int] | None = None
-        if isinstance(source, tuple | Dataset) or not callable(source):
+        if isinstance(source, tuple | Dataset) or not callable(source):  # a data set may be callable, too
             self._source = as_rows(source, task=task, wide=wide)
         else:
             self._source = source
@@ -103,22 +103,20 @@ class Reader:
         return self._steady(as_rows(data, task=self.task, wide=self._wide))
 
     def _steady(self, rows: Rows) -> Rows:
-        """Refuse a function's rows if they are the same as before but changed at random; other rows are accepted.
-
-        Rows are compared in any order, since a function may shuffle them: equal counts of each label mean the same
-        rows, which must then have the same sum of digests.
-        """
+        """Refuse a function's rows if they are the same as before but changed at random; other rows are accepted."""
+        # Equal counts of each label mean the same rows. A function may shuffle them, so their digests are summed, which
+        # gives the same in any order.
         total = 0
-        for n, label in enumerate(rows.labels):
+        for number, label in enumerate(rows.labels):
             content = hashlib.blake2b(str(label.name).encode(), digest_size=16)
             for array in rows.inputs.values():
-                content.update(array[n].tobytes())
+                content.update(array[number].tobytes())
             total += int.from_bytes(content.digest(), "big")
-        now = Counter(rows.labels), total
-        if self._before is not None and self._before[0] == now[0] and self._before[1] != now[1]:
+        labels = Counter(rows.labels)
+        if self._before is not None and self._before[0] == labels and self._before[1] != total:
             raise DataError(
                 f"the rows of client {self._client!r} are others when they are asked for again, under the same labels. "
                 f"{RANDOM}"
             )
-        self._before = now
+        self._before = labels, total
         return rows

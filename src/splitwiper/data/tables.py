@@ -39,9 +39,11 @@ class Table:
 def names_of(inputs: Any) -> tuple[str, ...]:
     """Return the column names of a `Table` or any data frame; empty for anything without names."""
     columns = getattr(inputs, "columns", None)
-    kinds = (str, int, float, tuple, np.generic)
-    if columns is None or isinstance(inputs, type) or not all(isinstance(name, kinds) for name in columns):
+    if columns is None or isinstance(inputs, type):
         return ()
+    for name in columns:  # other objects have columns, too, which are no names
+        if not isinstance(name, str | int | float | tuple | np.generic):
+            return ()
     return tuple(map(str, columns))
 
 
@@ -59,11 +61,11 @@ def check_alike(given: Sequence[str], kept: Sequence[str], whose: str) -> None:
 
     Args:
         given: the column names now.
-        kept: the column names before.
-        whose: the owner of the rows learned from, for messages.
+        kept: the column names of the rows that were learned from.
+        whose: the owner of those, for messages.
 
     Raises:
-        DataError: one has names and the other has none; the message says what to give instead.
+        DataError: only one of them has names; the message says what to give instead.
     """
     if has_order(given) == has_order(kept):
         return
@@ -84,18 +86,22 @@ def check_index(inputs: Any, labels: Any) -> None:
     Raises:
         DataError: the indices differ.
     """
-    one, other = (getattr(part, "index", None) for part in (inputs, labels))
-    if one is None or other is None or callable(one) or callable(other):  # lists have a method of this name
+    rows_index, labels_index = getattr(inputs, "index", None), getattr(labels, "index", None)
+    if (
+        rows_index is None or labels_index is None or callable(rows_index) or callable(labels_index)
+    ):  # lists have a method of this name
         return
-    equals = getattr(one, "equals", None)
-    if one is not other and not (equals(other) if callable(equals) else list(one) == list(other)):
+    equals = getattr(rows_index, "equals", None)
+    if rows_index is not labels_index and not (
+        equals(labels_index) if callable(equals) else list(rows_index) == list(labels_index)
+    ):
         raise DataError(
             "the inputs' index is not that of the labels, and rows are matched by position. Where they are in the same "
             "order, give labels.to_numpy(); otherwise put them in one order first (labels.loc[inputs.index])."
         )
 
 
-def check_numbers(inputs: Any, what: str) -> None:
+def check_numbers(inputs: Any, subject: str) -> None:
     """Refuse a table with columns that are not numbers.
 
     Raises:
@@ -105,23 +111,20 @@ def check_numbers(inputs: Any, what: str) -> None:
     names = names_of(inputs)
     if not names or dtypes is None or len(dtypes) != len(names):
         return
-    odd = [name for name, kind in zip(names, dtypes, strict=True) if getattr(kind, "kind", "f") not in "biuf"]
+    odd = []
+    for name, dtype in zip(names, dtypes, strict=True):
+        if getattr(dtype, "kind", "f") not in "biuf":  # a dtype of another library without a kind is tried
+            odd.append(name)
     if odd:
         shown = ", ".join(map(repr, odd[:5])) + "…" * (len(odd) > 5)
         raise DataError(
-            f"{what}: the columns {shown} are not numbers. Leave them out, or encode them as numbers first (one column "
-            "per category; dates as days)."
+            f"{subject}: the columns {shown} are not numbers. Leave them out, or encode them as numbers first (one "
+            "column per category; dates as days)."
         )
 
 
 def arranged(array: Array, given: Sequence[str], wanted: Sequence[str], whose: str) -> Array:
-    """Return the columns of an array in the order of the rows learned from.
-
-    Args:
-        array: rows × columns.
-        given: the names of its columns.
-        wanted: the names in the wanted order.
-        whose: the owner of the rows learned from, for messages.
+    """Return the columns of an array (rows × columns) in the order of the rows learned from, which are ``whose``.
 
     Raises:
         DataError: columns are missing, unknown or duplicated; the message names them.
@@ -144,8 +147,8 @@ def arranged(array: Array, given: Sequence[str], wanted: Sequence[str], whose: s
             f"{whose}: there are {many}, it learned from {len(wanted)}: {'; '.join(faults)}{more}. Give the columns "
             f"{shown}, in any order."
         )
-    place = {name: number for number, name in enumerate(given)}
-    return array[:, [place[name] for name in wanted]]
+    position = {name: number for number, name in enumerate(given)}
+    return array[:, [position[name] for name in wanted]]
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -7,14 +7,18 @@ number of buckets, or a tokenizer comes from a file that is part of the context,
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from splitwiper.errors import ConfigError, DataError, NotFoundError
+from splitwiper.config import ModelConfig
+from splitwiper.errors import ConfigError, DataError, InputError, NotFoundError
 from splitwiper.extras import check_installed
 from splitwiper.wire.columns import Array
 
@@ -80,18 +84,19 @@ def encode(
         tokens = _by_file(rows, Path(tokenizer), length=length, vocabulary=vocabulary)
     else:
         tokens = _by_hash(rows, length=length, vocabulary=vocabulary)
-    ids = np.full((len(rows), length), PAD, np.int32)
+    ids = np.full((len(rows), length), PAD, np.int32)  # rows × length
     mask = np.zeros((len(rows), length), np.bool_)
     cut = 0
-    for number, (found, whole) in enumerate(tokens):
-        ids[number, : len(found)], mask[number, : len(found)] = found, True
-        cut += not whole
+    for number, (row_ids, is_whole) in enumerate(tokens):
+        ids[number, : len(row_ids)] = row_ids
+        mask[number, : len(row_ids)] = True
+        cut += not is_whole
     return Encoded({"input_ids": ids, "attention_mask": mask}, cut)
 
 
-def _check_size(name: str, value: Any, low: int, high: int, what: str) -> None:
+def _check_size(name: str, value: Any, low: int, high: int, unit: str) -> None:
     if type(value) is not int or not low <= value <= high:
-        raise ConfigError(f"{name} = {value!r}: give a whole number of {what}, {low:,} to {high:,}.")
+        raise ConfigError(f"{name} = {value!r}: give a whole number of {unit}, {low:,} to {high:,}.")
 
 
 def bucket(word: str, vocabulary: int) -> int:
@@ -109,14 +114,16 @@ def _by_hash(rows: Sequence[str], *, length: int, vocabulary: int) -> Iterable[t
     library = _tokenizers()
     normalise = library.normalizers.BertNormalizer(lowercase=True).normalize_str
     words_of = library.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
-    known: dict[str, int] = {}
+    known: dict[str, int] = {}  # few words make up most of all texts
     room = length - 2
     for text in rows:
-        words = [word for word, _ in words_of(normalise(text))]
-        for word in words[:room]:
+        words = words_of(normalise(text))  # with their places in the text
+        ids = []
+        for word, _ in words[:room]:
             if word not in known:
                 known[word] = bucket(word, vocabulary)
-        yield [CLS, *(known[word] for word in words[:room]), SEP], len(words) <= room
+            ids.append(known[word])
+        yield [CLS, *ids, SEP], len(words) <= room
 
 
 def _by_file(rows: list[str], path: Path, *, length: int, vocabulary: int) -> Iterable[tuple[list[int], bool]]:
@@ -145,12 +152,43 @@ def _by_file(rows: list[str], path: Path, *, length: int, vocabulary: int) -> It
         raise DataError(
             f"{path} cannot encode these texts ({problem}); a tokenizer needs a token for unknown words."
         ) from problem
-    for found in encoded:
-        if len(found.ids) > length:
-            raise DataError(
-                f"{path} made {len(found.ids)} tokens of a text instead of length = {length}; take another."
-            )
-        yield list(found.ids), not found.overflowing
+    for text in encoded:
+        if len(text.ids) > length:
+            raise DataError(f"{path} made {len(text.ids)} tokens of a text instead of length = {length}; take another.")
+        yield list(text.ids), not text.overflowing
+
+
+def takes_texts(model: ModelConfig) -> bool:
+    """Return whether a network takes texts, by the names of its inputs."""
+    return set(model.inputs) == {"input_ids", "attention_mask"}
+
+
+def encode_for(model: ModelConfig, texts: Iterable[str], *, tokenizer: str | Path | None = None) -> dict[str, Array]:
+    """Encode texts as a network takes them: with its length, its vocabulary and its dtypes.
+
+    Raises:
+        InputError: the network's settings do not say these.
+        ConfigError, DataError, NotFoundError: as for `encode`.
+    """
+    dtypes, length = {}, 0
+    for name, described in model.inputs.items():
+        if match := re.fullmatch(r"(\w+)\[(\d+)\]", str(described)):
+            dtypes[name], length = match[1], int(match[2])
+    vocabulary = model.args.get("vocabulary", _default_of(model.factory, "vocabulary"))
+    if vocabulary is None or dtypes.keys() != model.inputs.keys():
+        raise InputError(
+            f"the run's settings do not say how {model.factory} takes texts (vocabulary and length). Encode them with "
+            "splitwiper.data.text.encode, and give an .npz file with inputs.input_ids and inputs.attention_mask."
+        )
+    encoded = encode(texts, length=length, vocabulary=vocabulary, tokenizer=tokenizer)
+    return {name: array.astype(dtypes[name]) for name, array in encoded.inputs.items()}
+
+
+def _default_of(factory: str, parameter: str) -> Any:
+    """Return the default of a parameter of a network's factory; None where it has none."""
+    module, _, name = factory.partition(":")
+    declared = signature(getattr(import_module(module), name)).parameters.get(parameter)
+    return None if declared is None or declared.default is Parameter.empty else declared.default
 
 
 def _tokenizers() -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from splitwiper.client.agreeing import LabelAgreement
@@ -31,34 +31,46 @@ class Agreement:
     problems: Mapping[str, SplitWiperError] = field(default_factory=dict)
 
 
-def agree(members: ClientRegistry, names: Sequence[str]) -> Agreement | None:
+def agree(registry: ClientRegistry, names: Sequence[str]) -> Agreement | None:
     """Bring clients that hide their labels to the newest codebook; return None if all have it.
 
     Clients that join later take the codebook that the others agreed on, which must contain their labels. One client's
     failure does not stop the others; it is reported in the agreement.
     """
-    if not members.config.client.masking.is_on:
+    if not registry.config.client.masking.is_on:
         return None
-    version, start = _newest(members), time.perf_counter()
-    parts, finished, problems = _parts(members, names, version)
+    version, start = _newest(registry), time.perf_counter()
+    parts, finished, problems = _parts(registry, names, version)
     if not parts:
         return Agreement((), 0, time.perf_counter() - start, problems) if problems else None
     if not finished:
+        # messages name the participants; before the first one, these are all clients that need a codebook
         roster = next(iter(parts.values())).roster or sorted(parts)
-        if waited := [name for name in roster if not members.has_joined(name) and members.server.store.shard(name)]:
-            problems |= _waiting(members, parts, waited)
+        if waited := [name for name in roster if not registry.has_joined(name) and registry.server.store.shard(name)]:
+            away = AbsentClientError(
+                f"an agreement on labels waits for {', '.join(waited)}, whose folder is not here: bring it, or forget "
+                "the whole client (everything=True); then settle."
+            )
+            for name in parts:
+                if not registry.client(name).group.has_codebook():  # others go on with the one that they have
+                    problems[name] = away
             return Agreement((), 0, time.perf_counter() - start, problems)
-        if not all(members.has_joined(name) and members.client(name).labels() for name in roster):
-            roster, version = sorted(parts), version + 1  # somebody left for good: those present start over
-            parts = {name: members.client(name).agreement(version) for name in roster}
-        others = {name: members.client(name).agreement(version) for name in roster if name not in parts}
-        _take_turns({**parts, **others}, roster)
+        for name in roster:
+            if not registry.has_joined(name) or not registry.client(name).labels():
+                roster, version = sorted(parts), version + 1  # somebody left for good: those present start over
+                parts = {name: registry.client(name).agreement(version) for name in roster}
+                break
+        speakers = dict(parts)
+        for name in roster:
+            if name not in parts:  # it has the codebook, and takes part so that the others get it
+                speakers[name] = registry.client(name).agreement(version)
+        _take_turns(speakers, roster)
     problems |= _take(parts)
     return _agreed(parts, start, problems)
 
 
 def _parts(
-    members: ClientRegistry, names: Sequence[str], version: int
+    registry: ClientRegistry, names: Sequence[str], version: int
 ) -> tuple[dict[str, LabelAgreement], bool, dict[str, SplitWiperError]]:
     """Return the parts of clients with rows but no codebook of this version, and whether they have agreed.
 
@@ -69,7 +81,7 @@ def _parts(
     finished = False
     for name in names:
         try:
-            client = members.client(name)
+            client = registry.client(name)
             if client.group.has_codebook(version) or not client.labels():
                 continue
             part = client.agreement(version)
@@ -80,56 +92,45 @@ def _parts(
     return parts, finished, problems
 
 
-def _waiting(members: ClientRegistry, names: Iterable[str], waited: Sequence[str]) -> dict[str, SplitWiperError]:
-    """Wait for absent clients in an interrupted negotiation; clients that have a codebook continue with it."""
-    away = AbsentClientError(
-        f"an agreement on labels waits for {', '.join(waited)}, whose folder is not here: bring it, or forget the "
-        "whole client (everything=True); then settle."
-    )
-    return {name: away for name in names if not members.client(name).group.has_codebook()}
-
-
-def rekey(members: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
+def rekey(registry: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
     """Negotiate again, with every client that has rows: the only way a codebook changes.
 
-    Args:
-        members: the clients.
-        labels: labels to agree on besides those that clients hold.
+    ``labels`` are agreed on besides those that clients hold.
 
     Raises:
         AbsentClientError: the server holds a shard of a client whose folder is not here.
         NotFoundError: no client has rows.
         DataError: labels read like others of another type: an integer and the same digits as text.
     """
-    holders = [shard.client for shard in members.server.store.shards()]
-    if away := sorted(set(holders) - set(members.here())):
+    holders = {shard.client for shard in registry.server.store.shards()}
+    if away := sorted(holders.difference(registry.here())):
         raise AbsentClientError(
             f"a new codebook takes every client, and {', '.join(away)} is not here: bring the folder, or forget the "
             "whole client first (everything=True)."
         )
     start = time.perf_counter()
-    present = [client for client in map(members.client, members.here()) if client.labels()]
+    present = [client for client in map(registry.client, registry.here()) if client.labels()]
     if not present:
         raise NotFoundError("nobody holds rows, so there are no labels to agree on: learn first.")
-    known = {label for client in present for label in client.labels()}
-    for label, other in alike(labels, known.union(labels)):
+    known = set(labels).union(*(client.labels() for client in present))
+    for label, other in alike(labels, known):
         raise DataError(f"{told_apart(label, other)} Name {label.name!r} only where nobody has {other.name!r}.")
     for client in present:  # a client that cannot read the group's messages fails before anything is begun
         if client.group.has_codebook():
             client.group.codebook()
     for client in present:
-        members.mark(client.name)
-    present[0].group.wish(labels)
-    version = _newest(members) + 1
+        registry.mark_pending(client.name)
+    present[0].group.wish(labels)  # one client proposes them for all
+    version = _newest(registry) + 1
     parts = {client.name: client.agreement(version) for client in present}
     _take_turns(parts, list(parts))
     problems = _take(parts)
     return _agreed(parts, start, problems)
 
 
-def _newest(members: ClientRegistry) -> int:
+def _newest(registry: ClientRegistry) -> int:
     """Return the version under negotiation, or the latest one."""
-    return version_of(members.link.topic()) or 1
+    return version_of(registry.link.topic()) or 1
 
 
 def _take_turns(parts: Mapping[str, LabelAgreement], roster: Sequence[str]) -> None:

@@ -16,9 +16,9 @@ from splitwiper.numerics import prepare
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.splitting import Halves, split
 
-_KINDS = {str(t).removeprefix("torch."): t for t in (torch.float16, torch.float32, torch.float64, torch.bool)}
-_KINDS |= {str(t).removeprefix("torch."): t for t in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)}
+_DTYPES = ("float16", "float32", "float64", "bool", "uint8", "int8", "int16", "int32", "int64")
 _LARGEST = 10**8
+"""The largest number of values in the example row."""
 _INPUT = re.compile(r"(\w+)\[([\d,\s]*)\]")
 
 
@@ -54,16 +54,19 @@ def build_halves(config: Config) -> Halves:
 
 def _example(config: Config) -> Any:
     tensors = {name: _tensor(str(text), config.seed) for name, text in config.model.inputs.items()}
-    return next(iter(tensors.values())) if len(tensors) == 1 else tensors
+    return tensors.popitem()[1] if len(tensors) == 1 else tensors
 
 
 def _tensor(text: str, seed: int) -> Tensor:
     """Make one row as described, for example ``float32[1,8,8]``: normal deviates, or ones for an integer dtype."""
     match = _INPUT.fullmatch(text.strip())
-    shape = [1, *(int(n) for n in match[2].split(",") if n.strip())] if match else []
-    if match is None or match[1] not in _KINDS or math.prod(shape) > _LARGEST:
+    shape = [1]
+    for size in match[2].split(",") if match else ():
+        if size.strip():
+            shape.append(int(size))
+    if match is None or match[1] not in _DTYPES or math.prod(shape) > _LARGEST:
         raise ConfigError(f"model.inputs: {text!r} is not like 'float32[3,32,32]' or 'int64[128]'.")
-    dtype = _KINDS[match[1]]
+    dtype: torch.dtype = getattr(torch, match[1])
     if dtype.is_floating_point:
         return torch.randn(shape, generator=Stream(seed, "example").generator()).to(dtype)
     return torch.ones(shape, dtype=dtype)

@@ -52,11 +52,11 @@ class Evaluation:
     @property
     def per_label(self) -> dict[Label, Score]:
         """The score of every label over all clients."""
-        out: dict[Label, Score] = {}
+        scores: dict[Label, Score] = {}
         for client in self.clients.values():
             for label, score in client.per_label.items():
-                out[label] = out.get(label, Score()) + score
-        return out
+                scores[label] = scores.get(label, Score()) + score
+        return scores
 
     @property
     def overall(self) -> Score:
@@ -69,18 +69,15 @@ class Evaluation:
         return self.overall.accuracy
 
 
-def apart(found: Evaluation, forget: Label) -> tuple[Score, Score]:
+def apart(evaluation: Evaluation, forget: Label) -> tuple[Score, Score]:
     """Return the score of all labels but one, and of that one."""
-    scores = found.per_label
-    return total(score for label, score in scores.items() if label != forget), scores.get(forget, Score())
+    scores = evaluation.per_label
+    forgotten = scores.pop(forget, Score())
+    return total(scores.values()), forgotten
 
 
 def check_truth(truth: Sequence[Label], known: Iterable[Label], client: str) -> None:
-    """Refuse true labels that the model knows as another type: every answer would be wrong.
-
-    Raises:
-        DataError: integers were learned and the same digits are given as text, or the reverse.
-    """
+    """Refuse true labels that the model knows as another type: every answer would be wrong."""
     learned = set(known)
     for label, other in alike(set(truth) - learned, learned):
         raise DataError(
@@ -91,7 +88,7 @@ def check_truth(truth: Sequence[Label], known: Iterable[Label], client: str) -> 
 
 def score(truth: Sequence[Label], predicted: Sequence[Label]) -> ClientScore:
     """Count correct answers by label."""
-    out: dict[Label, Score] = {}
+    scores: dict[Label, Score] = {}
     for label, answer in zip(truth, predicted, strict=True):
-        out[label] = out.get(label, Score()) + Score(int(label == answer), 1)
-    return ClientScore(out)
+        scores[label] = scores.get(label, Score()) + Score(int(label == answer), 1)
+    return ClientScore(scores)

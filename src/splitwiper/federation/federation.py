@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,12 +29,12 @@ from splitwiper.errors import (
 from splitwiper.federation.agreeing import Agreement, rekey
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.evaluate import Evaluation, check_truth, score
-from splitwiper.federation.folder import FINISHED, agree, check_devices, make, refuse_used, warn_of_seeds
+from splitwiper.federation.folder import FINISHED, check_devices, check_same_settings, make, refuse_used, warn_of_seeds
 from splitwiper.federation.leftovers import leftovers
 from splitwiper.federation.link import InProcessLink
-from splitwiper.federation.opening import check_halves, check_settings, unchanged
+from splitwiper.federation.opening import check_halves, check_settings, public_call
 from splitwiper.federation.reconcile import Reconciled, reconcile
-from splitwiper.federation.registry import FEATURES, HANDED, ClientRegistry
+from splitwiper.federation.registry import TWIN_CODEBOOK, TWIN_COLUMN_ORDER, ClientRegistry
 from splitwiper.federation.retrace import Traced, retrace
 from splitwiper.federation.status import RunStatus, status
 from splitwiper.federation.verify import Verification, verify
@@ -47,6 +48,7 @@ from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerStore, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
+from splitwiper.store.records import ModelRecord
 from splitwiper.wire import Label, Receipt, Request, Spent, Ticket
 from splitwiper.wire.metering import MeteredLink
 
@@ -81,7 +83,7 @@ class Federation:
         path: the run folder, created if missing and reopened if it exists.
         halves: the network, cut by `split`. Optional if the configuration names the model.
         config: the settings; optional on reopening, and must agree if given.
-        progress: called during long work with (description, steps done, total steps).
+        progress: called during long work, as `splitwiper.progress.Progress` says: ``(what, done, total, loss=…)``.
         invitation: the secret that clients share if labels are hidden, passed to each outside the server; without
             one, the first client draws it, and clients that join on this machine take it over.
 
@@ -110,7 +112,7 @@ class Federation:
         self._progress = progress
         stored = self.path / FINISHED
         if stored.exists():
-            self.config = agree(from_dict(Config, read_toml(stored)), config, self.path)
+            self.config = check_same_settings(from_dict(Config, read_toml(stored)), config, self.path)
             prepare(self.config.client.numerics, self.config.server.numerics)
             self.halves = halves or build_halves(self.config)
         else:
@@ -122,7 +124,7 @@ class Federation:
             self.halves = halves or build_halves(self.config)
             first = self.halves.server.state_dict(), self.halves.client.state_dict()
             if not make(self.path, self.halves, self.config, *first):  # another process created it first
-                self.config = agree(from_dict(Config, read_toml(stored)), config, self.path)
+                self.config = check_same_settings(from_dict(Config, read_toml(stored)), config, self.path)
             warn_of_seeds(self.config)
         store = ServerStore(self.path / "server")
         with suppress(SealError):
@@ -131,15 +133,15 @@ class Federation:
         self._link = MeteredLink(InProcessLink(self._server, self.config.client.transfer))
         self._unit_done = False
         """Whether the account of what clients spend is that of finished work: the next work starts another."""
-        self._members = ClientRegistry(
+        self._registry = ClientRegistry(
             self.path, self.halves, self.config, self._server, self._link, progress, invitation
         )
         check_halves(self.path, self.halves, self.config, self._server)
-        check_settings(self.path, self.config, self._server, self._members)
+        check_settings(self.path, self._registry)
 
     # --- making and opening --------------------------------------------------------------------------------
 
-    @unchanged
+    @public_call
     def twin(self, path: str | Path) -> Federation:
         """Create an empty federation with the same context: settings, initial weights, client keys and codebook.
 
@@ -150,12 +152,12 @@ class Federation:
         """
         target, store = Path(path), self._server.store
         refuse_used(target)
-        if away := sorted({shard.client for shard in store.shards()} - set(self._members.here())):
+        if away := sorted({shard.client for shard in store.shards()} - set(self._registry.here())):
             raise AbsentClientError(
                 f"a twin has the keys of all clients, and the folder of {', '.join(map(repr, away))} is not here: "
                 "bring it back first, or forget the whole client (everything=True)."
             )
-        for name in self._members.here():
+        for name in self._registry.here():
             files.make_folder(target / "clients" / name)
             for kept in ("key", "group", "initial.safetensors"):
                 source = self.path / "clients" / name / kept
@@ -163,15 +165,15 @@ class Federation:
                     files.write_bytes(target / "clients" / name / kept, read_bytes(source))
             store_here = self._client(name).store
             if (sealed := store_here.sealed_codebook()) is not None:
-                files.write_bytes(target / "clients" / name / HANDED, sealed)
-            if features := store_here.database.meta(FEATURES):
-                files.write_bytes(target / "clients" / name / FEATURES, features.encode())
+                files.write_bytes(target / "clients" / name / TWIN_CODEBOOK, sealed)
+            if features := store_here.database.meta(TWIN_COLUMN_ORDER):
+                files.write_bytes(target / "clients" / name / TWIN_COLUMN_ORDER, features.encode())
         first = store.initial(), store.client_initial()
         if not make(target, self.halves, self.config, *first, run=store.database.meta("run")):
             refuse_used(target)
         twin = Federation(target, self.halves, progress=self._progress)
-        for said in store.relay.posted(topic := store.relay.topic()):
-            twin._server.post(said.sender, topic, said.place, said.body)
+        for message in store.relay.posted(topic := store.relay.topic()):
+            twin._server.post(message.sender, topic, message.place, message.body)
         return twin
 
     # --- clients -------------------------------------------------------------------------------------------
@@ -179,37 +181,36 @@ class Federation:
     @property
     def clients(self) -> tuple[str, ...]:
         """Every client the federation knows, including those that left."""
-        return self._members.everybody()
+        return self._registry.everybody()
 
     def _client(self, name: str) -> Client:
-        return self._members.open(name)
+        return self._registry.open(name)
 
     # --- learning ------------------------------------------------------------------------------------------
 
-    @unchanged
+    @public_call
     def learn(
         self, datasets: Mapping[str, Source] | Iterable[tuple[str, Source]], *, tasks: Mapping[str, str] | None = None
     ) -> Learned:
         """Learn from clients' data. Later calls add clients and rows; learning the same rows again changes nothing.
 
+        Every client's rows are checked before any are added; `reconcile` then has the clients agree on hidden labels
+        and send their shards, and trains. `Client.learn` does the client's part of this for one client on its own, as
+        at a site.
+
         Args:
             datasets: data by client name: ``(inputs, labels)``, a map-style dataset of such pairs, or a function
-                without arguments that returns either. A function is called when its client's turn comes, once
-                to check the rows and once to add them, so that only one client's rows are in memory at a time.
+                without arguments that returns either. A function is called when its client's turn comes, once to
+                check the rows and once to add them, so that only one client's rows are in memory at a time.
             tasks: the task of each client's labels, if clients do not all share one.
 
-        Notes:
-            The data of a function's second call are checked again, and are what is learned. If they cannot be learned
-            from, or the function raises, that client is unchanged; clients before it keep their rows, which the next
-            `learn` or `settle` trains on.
-
         Raises:
-            DataError: the data cannot be learned from; nothing of this call is kept then. Some rows only fail in
-                training: activations beyond the codec's range, or a label that a codebook lacks whose clients are
-                absent. The message names the client, and its rows stay, as for TrainingError.
+            DataError: the data cannot be learned from. Nothing of this call is kept then, except the rows of clients
+                before one whose function returns other rows the second time. Rows that fail only in training (beyond
+                the codec's range, or with a label that no codebook can get now) stay, as for TrainingError.
             TrainingError: training failed, for example because the loss diverged. The rows stay with their client until
-                they are forgotten; other clients and the model stay as they were, or continue. If a request
-                waits for the model, it is settled without the shard at fault, and `status` names its client.
+                they are forgotten; other clients and the model stay as they were, or continue. If a request waits for
+                the model, it is settled without the shard at fault, and `status` names its client.
         """
         check_devices(self.config)
         check_noise(self.config.client.noise)
@@ -217,31 +218,37 @@ class Federation:
         if not isinstance(tasks, Mapping | None):
             raise InputError(f"tasks = {tasks!r} must name the task of each client: {{'north': 'species'}}.")
         check_names([name for name, _ in pairs], known=self.clients)
-        tasks = tasks or {}
-        sources = {
-            name: Reader(data, client=name, task=tasks.get(name, ""), wide=self._members.is_wide(name))
-            for name, data in pairs
-        }
-        codebook, labels = self._members.codebook(), dict[str, set[Label]]()
-        for name, source in sources.items():
-            self._members.check(name, rows := source.rows(), source.task, codebook)
+        codebook, readers, labels = self._registry.codebook(), dict[str, Reader](), dict[str, set[Label]]()
+        for name, data in pairs:
+            task = (tasks or {}).get(name, "")
+            readers[name] = Reader(data, client=name, task=task, wide=self._registry.is_wide(name))
+            rows = readers[name].rows()
+            self._registry.check(name, rows, task, codebook)
             labels[name] = set(rows.labels)
-        self._members.check_labels(labels)
+            del rows  # only one client's rows are in memory at a time, if functions return them
+        self._registry.check_labels(labels)
         self._begin()
-        added = {name: self._add(name, sources.pop(name)) for name in list(sources)}
+        added = {}
+        for name, _ in pairs:
+            reader = readers.pop(name)
+            rows = reader.rows()
+            if reader.lazy:  # these rows come from another call of the function
+                self._registry.check(name, rows, reader.task, self._registry.codebook())
+            self._registry.mark_pending(name)
+            client = self._registry.join(name, reader.task)
+            added[name] = client.add(rows)
+            del reader, rows
+            self._link.count(name, client.take_spent())
         before = self._server.store.model()
-        done = reconcile(self._members)
+        done = reconcile(self._registry)
         self._finished(done, named=set(added))
-        model = self._server.store.model()
-        fresh = model if model and (before is None or before.file != model.file) else None
-        return Learned(
-            added,
-            self.spent,
-            fresh.losses if fresh else (),
-            fresh.seconds if fresh else 0.0,
-            self._with_privacy(done.receipts),
-            done.agreement,
-        )
+        return self._learned(added, done, before)
+
+    def _learned(self, added: Mapping[str, Added], done: Reconciled, before: ModelRecord | None) -> Learned:
+        receipts, model = self._with_privacy(done.receipts), self._server.store.model()
+        if model is None or (before is not None and before.file == model.file):  # nothing had to be trained
+            return Learned(added, self.spent, (), 0.0, receipts, done.agreement)
+        return Learned(added, self.spent, model.losses, model.seconds, receipts, done.agreement)
 
     def _begin(self) -> None:
         """Start a new account, unless a unit of work, from the first request to its settling, is unfinished."""
@@ -254,20 +261,9 @@ class Federation:
         self._unit_done = True
         done.check(named)
 
-    def _add(self, name: str, source: Reader) -> Added:
-        """Add a client's rows; a new client joins first."""
-        rows = source.rows()
-        if source.lazy:  # these rows come from another call of the function
-            self._members.check(name, rows, source.task, self._members.codebook())
-        self._members.mark(name)
-        client = self._members.join(name, source.task)
-        added = client.add(rows)
-        self._link.count(name, client.take_spent())
-        return added
-
     # --- unlearning ----------------------------------------------------------------------------------------
 
-    @unchanged
+    @public_call
     def unlearn(
         self,
         client: str,
@@ -278,17 +274,18 @@ class Federation:
     ) -> Receipt:
         """Forget a client's classes, samples or everything, now: `submit` and `settle` in one call."""
         check_devices(self.config)
-        ticket = self._submit(client, classes=classes, samples=samples, everything=everything)
+        ticket = self._submit(client, classes, samples, everything)
         try:
-            self._finished(reconcile(self._members), named={client})
-        except FencedError:
+            self._finished(reconcile(self._registry), named={client})
+        except FencedError:  # another process has taken over, and may have settled the request or not
             raise
         except BusyError as problem:
-            told = f"the request is accepted as ticket {ticket.id}: do not ask again"
-            raise BusyError(f"{told}. But {problem}") from problem
+            raise BusyError(
+                f"the request is accepted as ticket {ticket.id}: do not ask again. But {problem}"
+            ) from problem
         return self.receipt(ticket.id)
 
-    @unchanged
+    @public_call
     def submit(
         self,
         client: str,
@@ -302,32 +299,27 @@ class Federation:
         Raises:
             RequestError: nothing, or more than one thing, was named, or the client does not hold it.
         """
-        return self._submit(client, classes=classes, samples=samples, everything=everything)
+        return self._submit(client, classes, samples, everything)
 
     def _submit(
-        self,
-        client: str,
-        *,
-        classes: Sequence[str | int] | None,
-        samples: Sequence[int] | None,
-        everything: bool,
+        self, client: str, classes: Sequence[str | int] | None, samples: Sequence[int] | None, everything: bool
     ) -> Ticket:
         try:
-            asking = self._members.client(client)
+            asking = self._registry.client(client)
         except AbsentClientError:
             if not everything or classes is not None or samples is not None:
                 raise
             return self._server.submit(Request(secrets.token_hex(16), client, "client"))
         choice = asking.choose(classes=classes, samples=samples, everything=everything)
         self._begin()
-        self._members.mark(client)
+        self._registry.mark_pending(client)  # first: if this process dies now, the next settle looks at the client
         request = asking.forget(choice)
         asking.send_requests()
         asking.pin(self.head())  # from here on, a ledger without this request is noticed
         self._link.count(client, asking.take_spent())
-        return next(t for t in self._server.tickets(client) if t.id == request.ticket)
+        return self._server.store.ticket(request.ticket)
 
-    @unchanged
+    @public_call
     def settle(self) -> tuple[Receipt, ...]:
         """Settle all open requests with one re-training. Only the requesting clients and the server do work.
 
@@ -336,11 +328,11 @@ class Federation:
         """
         check_devices(self.config)
         self._begin()
-        done = reconcile(self._members)
+        done = reconcile(self._registry)
         self._finished(done)
         return self._with_privacy(done.receipts)
 
-    @unchanged
+    @public_call
     def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
         """Have all clients agree on a new codebook, and send their rows again under its codes.
 
@@ -359,8 +351,8 @@ class Federation:
         if not self.config.client.masking.is_on:
             raise ConfigError("labels are not hidden here (client.masking.mode = 'none'): there is no codebook.")
         self._begin()
-        agreement = rekey(self._members, [Label(task, as_learned(name)) for name in labels])
-        self._finished(reconcile(self._members))
+        agreement = rekey(self._registry, [Label(task, as_learned(name)) for name in labels])
+        self._finished(reconcile(self._registry))
         return agreement
 
     @property
@@ -368,22 +360,26 @@ class Federation:
         """What each client spent in the last learn or unlearn (submit and settle), and in predictions since."""
         return {name: self._link.spent.get(name, Spent()) for name in self.clients}
 
-    @unchanged
+    @public_call
     def reupload(self, client: str) -> None:
         """Have a client send its shard again, for example because the server's copy was damaged."""
-        self._client(client).reupload()
+        self._client(client).sync(again=True)
         self._server.train()
 
     # --- using the model -----------------------------------------------------------------------------------
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The labels of the columns of `predict_proba`, except those that a client has forgotten."""
+        """The labels of the columns of `predict_proba`, in order.
+
+        With hidden labels these are all labels of the codebook; the probability of one that a client has forgotten
+        is 0 for that client.
+        """
         model = self._server.store.model()
-        codebook = self._members.codebook()
+        codebook = self._registry.codebook()
         return (codebook.labels if codebook else model.labels) if model else ()
 
-    @unchanged
+    @public_call
     def predict_proba(self, client: str, x: Any, *, local: bool = False) -> Probabilities:
         """Return probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
@@ -395,47 +391,40 @@ class Federation:
         half = self.halves.server if local else None
         return self._asked(client, lambda asked: scoring.probabilities(asked.scores(x, local=half), self.labels))
 
-    @unchanged
+    @public_call
     def predict_both(self, client: str, x: Any, *, local: bool = False) -> Predicted:
         """Return labels and probabilities from one answer, where `predict` and `predict_proba` would ask twice."""
         half = self.halves.server if local else None
         return self._asked(client, lambda asked: asked.predict_both(x, local=half, labels=self.labels))
 
-    @unchanged
+    @public_call
     def predict(self, client: str, x: Any, *, local: bool = False) -> list[str | int]:
-        """Return the most likely label of the client's own task for each input.
-
-        Args:
-            client: the client's name.
-            x: the inputs.
-            local: download the server half and compute here, so that nothing about the inputs is sent.
-        """
+        """Return the most likely label of the client's own task for each input. Arguments as for `predict_proba`."""
         half = self.halves.server if local else None
         return self._asked(client, lambda asked: asked.predict(x, local=half))
 
     def _asked(self, name: str, ask: Callable[[Client], _T]) -> _T:
         """Return a client's answer, during which neither the client nor the server changed."""
-        client = self._members.client(name)
+        client = self._registry.client(name)
         return read_undisturbed(lambda: ask(client), client.store.database, self._server.store.database)
 
-    @unchanged
+    @public_call
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
         """Score each client's whole network on its own test set."""
         return Evaluation({name: score(*both) for name, both in self._answers(test_sets).items()})
 
     def _answers(self, test_sets: Mapping[str, Data]) -> dict[str, tuple[tuple[Label, ...], tuple[Label, ...]]]:
         """Return true and predicted labels, by client."""
-        return {name: self._answer(name, data) for name, data in by_client(test_sets)}
+        answers = {}
+        for name, data in by_client(test_sets):
+            task = self._registry.client(name).task
+            rows = as_rows(data, task=task, wide=self._registry.is_wide(name))
+            check_truth(rows.labels, self.labels, name)
+            predicted = self._asked(name, methodcaller("predict", rows.packed))
+            answers[name] = rows.labels, tuple(Label(task, label) for label in predicted)
+        return answers
 
-    def _answer(self, name: str, data: Data) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
-        """Return a client's true and predicted labels."""
-        task = self._members.client(name).task
-        rows = as_rows(data, task=task, wide=self._members.is_wide(name))
-        check_truth(rows.labels, self.labels, name)
-        predicted = self._asked(name, lambda asked: asked.predict(rows.packed))
-        return rows.labels, tuple(Label(task, label) for label in predicted)
-
-    @unchanged
+    @public_call
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
         """Score each client's whole network after every epoch of the server's training, which is run again.
 
@@ -454,8 +443,8 @@ class Federation:
     def receipts(self) -> tuple[Receipt, ...]:
         """Return all receipts, oldest first."""
         store = self._server.store
-        found = [store.receipt(t.id) for t in store.tickets() if t.state == "settled"]
-        return self._with_privacy(sorted(found, key=lambda receipt: int(receipt.ledger["seq"])))
+        settled = [store.receipt(ticket.id) for ticket in store.tickets() if ticket.state == "settled"]
+        return self._with_privacy(sorted(settled, key=lambda receipt: int(receipt.ledger["seq"])))
 
     def receipt(self, ticket: str) -> Receipt:
         """Return the receipt of one ticket."""
@@ -465,15 +454,18 @@ class Federation:
         """Add to receipts what each requester's noise has spent so far, if it uses noise and its folder is here."""
         if not self.config.client.noise.is_on:
             return tuple(receipts)
-        asked = {receipt.client for receipt in receipts} & set(self._members.here())
-        clients = {name: self._members.open(name) for name in asked}
-        return tuple(clients[r.client].with_privacy(r) if r.client in clients else r for r in receipts)
+        complete = []
+        for receipt in receipts:
+            if self._registry.has_joined(receipt.client):
+                receipt = self._registry.open(receipt.client).with_privacy(receipt)
+            complete.append(receipt)
+        return tuple(complete)
 
     def head(self) -> Head:
         """Return the ledger's present head. Kept outside the run, it later shows whether the ledger only grew."""
         return ledger.head(self._server.store.database)
 
-    @unchanged
+    @public_call
     def verify(self, receipt: Receipt | str | Path | None = None, *, head: Head | str | None = None) -> Verification:
         """Check that requested rows are gone, that the state follows from the rest, and that the history only grew.
 
@@ -493,7 +485,7 @@ class Federation:
             self._server,
             self._client,
             receipt,
-            here=self._members.here(),
+            here=self._registry.here(),
             head=Head.parse(head) if isinstance(head, str) else head,
             todo=lambda: leftovers(self.path, self._server.store) if receipt else self.status().todo,
         )
@@ -512,7 +504,7 @@ class Federation:
 
     def codebook(self) -> Codebook | None:
         """Return the clients' secret codebook; None if labels are not hidden, or not agreed on yet."""
-        return self._members.codebook()
+        return self._registry.codebook()
 
     def status(self) -> RunStatus:
         """Return the run's state, its unfinished work, and which files remain on disk and why."""

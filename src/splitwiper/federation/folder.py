@@ -17,12 +17,14 @@ from torch import Tensor, nn
 
 from splitwiper.config import Config, config_digest, to_toml
 from splitwiper.errors import ConfigError, InputError, NotFoundError, StoreError
+from splitwiper.extensions import check_settings_of
 from splitwiper.masking.modes import mode_for
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.numerics import pick_device
 from splitwiper.seeding import Stream, isolated_rng
-from splitwiper.splitting import Halves, TensorSpec, identity
+from splitwiper.splitting import Halves, ServerHalf, TensorSpec, identity
 from splitwiper.store import ServerStore, files, ledger
+from splitwiper.store.blobs import new_record
 from splitwiper.training.parts import make_loss, make_optimizer, make_schedule
 from splitwiper.wire import Column
 from splitwiper.wire.codecs import prepare
@@ -36,17 +38,12 @@ _DTYPES = {TORCH[name]: name for name in DTYPES}
 
 
 def refuse_used(path: Path) -> None:
-    """Refuse a folder for a new run unless it is empty, or its creation was interrupted.
-
-    Raises:
-        InputError: the folder holds something else.
-    """
+    """Refuse a folder for a new run unless it is empty, or its creation was interrupted."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; give a folder for the run.")
-    names = [p.name for p in path.iterdir()] if path.is_dir() else []
-    strange = [name for name in names if name not in _FOLDERS and not name.startswith(files.TEMPORARY)]
+    strange = [entry.name for entry in files.listed(path) if entry.name not in _FOLDERS]
     if strange or any((path / "clients").glob("*/client.db")):
-        holds = f" (it holds {', '.join(sorted(strange)[:3])}…)" if strange else ""
+        holds = f" (it holds {', '.join(strange[:3])}…)" if strange else ""
         raise InputError(f"{path} is not empty and not a run{holds}; give another folder.")
 
 
@@ -66,13 +63,8 @@ def make(
 ) -> bool:
     """Create a run folder; its configuration is written last, to mark the creation as finished.
 
-    Args:
-        path: the folder.
-        halves: the network.
-        config: the settings.
-        server: initial weights of the server half.
-        client: initial weights of the client half.
-        run: the run's id, freshly drawn unless this is a twin; no computation depends on it.
+    ``server`` and ``client`` are first weights. The run's id is drawn unless it is given, for a twin; no computation
+    depends on it.
 
     Returns:
         False if another process created a run there meanwhile, and nothing was done.
@@ -85,44 +77,35 @@ def make(
     with files.locked(path):
         if (path / FINISHED).exists():
             return False
-        refuse_used(path)
-        _make(path, halves, config, server, client, run)
+        refuse_used(path)  # again, under the lock
+        for name in sorted(_FOLDERS):
+            files.make_folder(path / name)
+        store = ServerStore(path / "server")
+        _refuse_lost(store)
+        for suffix in ("", "-journal"):  # of an interrupted creation: its ledger would record its start twice
+            files.erase(store.database.path.with_name(f"{store.database.path.name}{suffix}"))
+        store.create(
+            config=to_toml(config.server),
+            # the head is rebuilt for every model; the size of its first weights would reveal the number of labels
+            initial=without_head(halves.server, server) if config.client.masking.is_on else server,
+            client_initial=client,
+            meta=remembered(halves, config, codec=config.client.encoding, run=run),
+            blobs=new_record(*config.store.place),
+        )
+        files.write_bytes(path / FINISHED, to_toml(config).encode())
     return True
 
 
-def _make(
-    path: Path,
-    halves: Halves,
-    config: Config,
-    server: Mapping[str, Tensor],
-    client: Mapping[str, Tensor],
-    run: str | None,
-) -> None:
-    # the head is rebuilt for every model; the size of its initial weights would reveal the number of labels
-    if config.client.masking.is_on:
-        server = {name: t for name, t in server.items() if not name.startswith(f"{halves.server.head_name}.")}
-    for name in sorted(_FOLDERS):
-        files.make_folder(path / name)
-    store = ServerStore(path / "server")
-    _refuse_lost(store)
-    for suffix in ("", "-journal"):  # of an interrupted creation: its ledger would record its start twice
-        files.erase(store.database.path.with_name(f"{store.database.path.name}{suffix}"))
-    store.create(
-        config=to_toml(config.server),
-        initial=server,
-        client_initial=client,
-        meta=remembered(halves, config, codec=config.client.encoding, run=run),
-    )
-    files.write_bytes(path / FINISHED, to_toml(config).encode())
+def without_head(half: ServerHalf, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a server half without those of its head."""
+    return {name: tensor for name, tensor in state.items() if not name.startswith(f"{half.head_name}.")}
 
 
 def _refuse_lost(store: ServerStore) -> None:
-    """Refuse to create a run over one that was in use and lost its configuration.
-
-    Raises:
-        InputError: the server's folder holds more than an interrupted creation leaves behind.
-    """
-    used = any(any((store.root / name).glob("*")) for name in ("shards", "models", "epochs"))
+    """Refuse to create a run over one that was in use and lost its configuration."""
+    used = False
+    for name in ("shards", "models", "epochs"):
+        used |= any((store.root / name).glob("*"))
     if not used and store.database.path.exists():
         with suppress(StoreError, NotFoundError), closing(store.database):  # an unreadable one was never finished
             used = len(ledger.entries(store.database)) > 1
@@ -159,21 +142,13 @@ def columns_of(boundary: Sequence[TensorSpec]) -> tuple[Column, ...]:
 
 
 def check_devices(config: Config) -> None:
-    """Refuse a device that is not available, before anything is stored.
-
-    Raises:
-        ConfigError: a device is not available.
-    """
+    """Refuse a device that is not available, before anything is stored."""
     for side in (config.client, config.server):
         pick_device(side.device)
 
 
 def check_parts(config: Config) -> None:
-    """Refuse parts from outside that are not installed or do not take their settings, before anything is stored.
-
-    Raises:
-        ConfigError: there is such a part.
-    """
+    """Refuse parts from outside that are not installed or do not take their settings, before anything is stored."""
     prepare(config.client.encoding)
     masking = config.client.masking
     if masking.is_on:
@@ -183,6 +158,9 @@ def check_parts(config: Config) -> None:
             make_loss(side, torch.device("cpu"))
             make_schedule(side)
             make_optimizer(nn.Linear(1, 1), side)
+    path, args = config.store.place
+    if path:  # not made: it may create what it needs
+        check_settings_of(path, args, "root", "owner")
 
 
 def warn_of_seeds(config: Config) -> None:
@@ -195,11 +173,13 @@ def warn_of_seeds(config: Config) -> None:
         )
 
 
-def agree(stored: Config, given: Config | None, path: Path) -> Config:
+def check_same_settings(stored: Config, given: Config | None, path: Path) -> Config:
     """Return the stored settings, after checking that any given ones agree with them."""
     if given is not None and given != stored:
-        a, b = _flat(stored), _flat(given)
-        odd = [f"{key} is {a[key]!r}, given {b[key]!r}" for key in a if a[key] != b.get(key)]
+        kept, asked, odd = _flat(stored), _flat(given), []
+        for key, value in kept.items():
+            if value != asked[key]:
+                odd.append(f"{key} is {value!r}, given {asked[key]!r}")
         raise ConfigError(
             f"{path} was made with other settings ({'; '.join(odd)}). They are part of what exactness is relative to: "
             "reopen it without a config, or start a new run."
@@ -208,11 +188,12 @@ def agree(stored: Config, given: Config | None, path: Path) -> Config:
 
 
 def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        out |= _flat(value, f"{prefix}{f.name}.") if dataclasses.is_dataclass(value) else {f"{prefix}{f.name}": value}
-    return out
+    """Return all settings by their full names."""
+    flat: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        name, value = f"{prefix}{field.name}", getattr(config, field.name)
+        flat |= _flat(value, f"{name}.") if dataclasses.is_dataclass(value) else {name: value}
+    return flat
 
 
 def drawn(half: nn.Module, stream: Stream) -> dict[str, Tensor]:
@@ -220,7 +201,7 @@ def drawn(half: nn.Module, stream: Stream) -> dict[str, Tensor]:
     fresh = copy.deepcopy(half)
     with isolated_rng(stream):
         for name, module in fresh.named_modules():
-            if not any(True for _ in module.parameters(recurse=False)):
+            if next(module.parameters(recurse=False), None) is None:
                 continue
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):

@@ -6,7 +6,8 @@ gives the tickets, receipts, shards and model that there must be now; records th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from splitwiper.config import config_digest
@@ -20,7 +21,8 @@ from splitwiper.store.replay import Replay
 from splitwiper.wire import Receipt
 from splitwiper.wire.commitments import shard_commitment
 
-_ASKED = ("client", "level", "commitment", "received")
+_REQUESTED = ("client", "level", "commitment")
+"""What a ticket, its receipt and the ledger's entry must agree in."""
 
 
 class Altered(Exception):
@@ -30,16 +32,10 @@ class Altered(Exception):
 def check_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None = None) -> str:
     """Check that the ledger only grew, and that the server's records are those it leads to.
 
-    Args:
-        server: the server.
-        heads: ledger heads by the name of the party that remembers them.
-        receipt: a receipt that must be one of the server's own.
+    ``heads`` are ledger heads by the party that remembers them; a receipt must be one of the server's own.
 
     Returns:
         The finding, as a sentence.
-
-    Raises:
-        Altered: something does not fit; the message says what.
     """
     store = server.store
     try:
@@ -86,12 +82,13 @@ def _check_made(server: Server, played: Replay) -> None:
 
 
 def _check_tickets(store: ServerStore, played: Replay) -> None:
-    found = store.tickets()
-    if {ticket.id for ticket in found} != played.asked.keys():
+    known = {ticket.id: ticket for ticket in store.tickets()}
+    if known.keys() != played.asked.keys():
         raise Altered("the tickets are not the requests that the ledger has")
-    for ticket in found:
+    for ticket in known.values():
         asked = played.asked[ticket.id]
-        if any(getattr(ticket, name) != asked[name] for name in _ASKED):
+        names = (*_REQUESTED, "received")
+        if attrgetter(*names)(ticket) != itemgetter(*names)(asked):
             raise Altered(f"ticket {ticket.id} is not the request that the ledger has")
         entry = played.settled.get(ticket.id)
         if (ticket.state == "settled") != (entry is not None):
@@ -109,12 +106,12 @@ def _check_receipt(played: Replay, receipt: Receipt) -> None:
     entry, asked = played.settled.get(receipt.ticket), played.asked.get(receipt.ticket)
     if entry is None or asked is None:
         raise Altered(f"ticket {receipt.ticket} was never settled in this run")
-    place = {name: entry[name] for name in ("seq", "hash")}
+    place = {"seq": entry["seq"], "hash": entry["hash"]}
     if entry["receipt"] != tickets.receipt_digest(receipt) or dict(receipt.ledger) != place:
         raise Altered("the receipt is not the one the ledger recorded: it was altered")
     if receipt.context.get("server_model") != played.made["model"]:
         raise Altered("the receipt is about another network: the model's code or constants differ")
-    if any(getattr(receipt, name) != asked[name] for name in ("client", "level", "commitment")):
+    if attrgetter(*_REQUESTED)(receipt) != itemgetter(*_REQUESTED)(asked):
         raise Altered("the receipt is about another request than the one that was asked")
 
 
@@ -122,12 +119,12 @@ def _check_shards(store: ServerStore, played: Replay) -> None:
     held = {record.client: shard_commitment(record.salt, record.digest) for record in store.shards()}
     taken = {name: entry.commitment for name, entry in played.shards.items()}
     if held != taken:
-        odd = sorted(name for name in held.keys() | taken.keys() if held.get(name) != taken.get(name))
-        raise Altered(f"the shard of client {odd[0]} is not the one that the ledger took in last")
+        name, _ = min(held.items() ^ taken.items())
+        raise Altered(f"the shard of client {name} is not the one that the ledger took in last")
     clients = store.clients()
-    if any(clients.get(name) != count for name, count in played.generations.items()):
+    if not played.generations.items() <= clients.items():
         raise Altered("the clients' generations are not those that the ledger leads to")
-    if any(count for name, count in clients.items() if name not in played.generations):
+    if {name for name, count in clients.items() if count} - played.generations.keys():  # 0: it has only asked
         raise Altered("a client is recorded that the ledger never heard of")
 
 
@@ -144,8 +141,3 @@ def _check_model(store: ServerStore, played: Replay) -> None:
         raise Altered("the model is not the one that the ledger recorded last")
     if entry.get("record") != mac(model.salt, "record", model.described()).hex():
         raise Altered("what is recorded of the model's training was altered")
-
-
-def heads_of(named: Iterable[tuple[str, Head | None]]) -> dict[str, Head]:
-    """Return heads by the party that remembers them, without parties that remember none."""
-    return {who: head for who, head in named if head is not None}

@@ -13,28 +13,26 @@ from pathlib import Path
 
 from splitwiper.errors import StoreError
 from splitwiper.reading import explaining
-from splitwiper.store import ClientStore, ServerStore, files
+from splitwiper.store import ClientStore, ServerStore, blobs, files
 
-_SERVER = {"config.toml", "initial.safetensors", "client-initial.safetensors", "key"}
+_SERVER = {"config.toml", "initial.safetensors", "client-initial.safetensors", "key", blobs.COPIES}
 _CLIENT = {"config.toml", "initial.safetensors", "key", "group", "codebook"}
-_JOURNALS = ("", "-journal", "-wal", "-shm")
 
 
 def leftovers(root: Path, server: ServerStore) -> list[str]:
-    """Return what to do about files and folders of a run that no database points to.
-
-    Args:
-        root: the run folder.
-        server: the store of its server.
-    """
-    out = [f"remove server/{name}: it is no part of a run" for name in _strange(server.root, "server.db")]
-    kept = {**server.kept(), "incoming": set[str]()}
-    if any(_names(server.root / folder) - names for folder, names in kept.items()):
-        out.append("erase what was superseded on the server")
+    """Return what to do about files and folders of a run that no database points to."""
+    todo = []
+    for name in _strange(server.root, "server.db"):
+        todo.append(f"remove server/{name}: it is no part of a run")
+    for folder, kept in {**server.kept(), "incoming": set[str]()}.items():
+        if server.sizes(folder).keys() - kept:
+            todo.append("erase what was superseded on the server")
+            break
     heard = server.clients()
     for path in _entries(root / "clients"):
-        out += [f"remove clients/{path.name}{what}" for what in _about(path, heard.keys())]
-    return out
+        for problem in _about(path, heard.keys()):
+            todo.append(f"remove clients/{path.name}{problem}")
+    return todo
 
 
 def _about(folder: Path, heard: Set[str]) -> Iterator[str]:
@@ -45,7 +43,7 @@ def _about(folder: Path, heard: Set[str]) -> Iterator[str]:
     for name in _strange(folder, "client.db"):
         yield f"/{name}: it is no part of a client's folder"
     if not (folder / "client.db").exists():
-        if any(_names(folder / part) for part in ClientStore.FOLDERS):
+        if any(_entries(folder / part) for part in ClientStore.FOLDERS):
             yield ": it holds files of a client, and no records of what may be in them"
     elif folder.name not in heard and (owner := _owner(folder)) not in (None, folder.name):
         yield f": it is a copy of the folder of client {owner}"
@@ -62,8 +60,8 @@ def _owner(folder: Path) -> str | None:
 
 def _strange(folder: Path, database: str) -> list[str]:
     """Return names in a party's folder that SplitWiper does not use and that may hold rows, activations or weights."""
-    ours = {f"{database}{suffix}" for suffix in _JOURNALS}
-    ours |= _SERVER | {*ServerStore.FOLDERS} if database == "server.db" else _CLIENT | {*ClientStore.FOLDERS}
+    ours = _SERVER.union(ServerStore.FOLDERS) if database == "server.db" else _CLIENT.union(ClientStore.FOLDERS)
+    ours |= {database, f"{database}-journal", f"{database}-wal", f"{database}-shm"}
     return [path.name for path in _entries(folder) if path.name not in ours and _may_hold_rows(path)]
 
 
@@ -72,7 +70,7 @@ def _may_hold_rows(path: Path) -> bool:
     if path.name.startswith(files.TEMPORARY):
         return files.is_abandoned(path)
     if path.is_dir():
-        return any(_may_hold_rows(inside) for inside in _entries(path))
+        return any(map(_may_hold_rows, _entries(path)))
     return path.suffix in (".safetensors", ".db")
 
 

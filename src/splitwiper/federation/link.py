@@ -18,9 +18,7 @@ from splitwiper.wire.transfer import carry, check_transfer
 class InProcessLink:
     """Calls the server directly.
 
-    Args:
-        server: the server.
-        transfer: 'zstd' compresses shards on their way, so that costs are those of a link that does.
+    If ``transfer`` is 'zstd', shards are compressed on their way, so that costs are those of a link that does.
     """
 
     def __init__(self, server: Server, transfer: str = "none") -> None:
@@ -28,15 +26,10 @@ class InProcessLink:
         self._server, self._transfer = server, transfer
 
     def upload(
-        self,
-        client: str,
-        shard: Path,
-        statement: Statement,
-        *,
-        digest: str | None = None,
-        fence: Fence = nullcontext,
+        self, client: str, shard: Path, statement: Statement, *, digest: str | None = None, fence: Fence = nullcontext
     ) -> Accepted:
         """Upload a shard. The server computes the digest itself."""
+        # the fence is held while the server takes the shard in, and not while it is compressed and carried there
         if self._transfer == "none":
             with fence():
                 return self._server.upload(client, shard, statement)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from splitwiper.config import Config, config_digest
-from splitwiper.config.settings import outside_paths
+from torch import Tensor
+
+from splitwiper.config import Config
 from splitwiper.errors import InputError
-from splitwiper.federation.folder import columns_of, identities
+from splitwiper.federation.folder import columns_of, identities, without_head
 from splitwiper.federation.registry import ClientRegistry
 from splitwiper.numerics import isolated_call
 from splitwiper.server import Server
@@ -20,7 +21,7 @@ from splitwiper.splitting import Halves, libraries
 class _Opened(Protocol):
     """An object that works on an open run."""
 
-    _members: ClientRegistry
+    _registry: ClientRegistry
 
 
 _P = ParamSpec("_P")
@@ -28,33 +29,29 @@ _R = TypeVar("_R")
 _S = TypeVar("_S", bound=_Opened)
 
 
-def unchanged(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
+def public_call(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
     """Make a method check first that run and halves are unchanged since opening, and run it isolated."""
 
     @wraps(method)
     def checked(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with isolated_call(), self._members.call():
+        with isolated_call(), self._registry.call():
             return method(self, *args, **kwargs)
 
     return checked
 
 
 def check_halves(path: Path, halves: Halves, config: Config, server: Server) -> None:
-    """Check that the given halves are those the run was created with, whatever their weights.
-
-    Raises:
-        InputError: they are not.
-    """
+    """Check that the given halves are those the run was created with, whatever their weights."""
     for side, half, kept in (
         ("server", halves.server, server.store.initial()),
         ("client", halves.client, server.store.client_initial()),
     ):
-        now = {name: tuple(t.shape) for name, t in half.state_dict().items()}
-        if side == "server" and config.client.masking.is_on:
-            now = {name: shape for name, shape in now.items() if not name.startswith(f"{half.head_name}.")}
-        then = {name: tuple(t.shape) for name, t in kept.items()}
+        weights = half.state_dict()
+        if half is halves.server and config.client.masking.is_on:
+            weights = without_head(halves.server, weights)
+        now, then = _shapes(weights), _shapes(kept)
         if now != then:
-            odd = sorted(k for k in now.keys() | then.keys() if now.get(k) != then.get(k))
+            odd = sorted({name for name, _ in now ^ then})
             raise InputError(
                 f"the {side} half does not fit this run: {', '.join(odd[:3])} differ. Reopen {path} with the "
                 "model and cut it was made with."
@@ -73,20 +70,16 @@ def check_halves(path: Path, halves: Halves, config: Config, server: Server) -> 
             )
 
 
-def check_settings(path: Path, config: Config, server: Server, members: ClientRegistry) -> None:
-    """Check federation.toml against the databases of the server and one client.
+def _shapes(state: Mapping[str, Tensor]) -> set[tuple[str, tuple[int, ...]]]:
+    return {(name, tuple(tensor.shape)) for name, tensor in state.items()}
 
-    Raises:
-        InputError: they differ.
-    """
-    told = "federation.toml is not what this run was made with: bring back the settings as they were. Other ones take"
-    changed = ""
-    if outside := outside_paths(config):
-        names = ", ".join(sorted({where for where, _ in outside.values()}))
-        changed = f" Or the code or the version of {names} is not what it was: install that."
-    seed, database = config.seed, server.store.database
-    if (config_digest(config.server, seed=seed), str(seed)) != (database.meta("config"), database.meta("seed")):
-        raise InputError(f"{path}: the server's part of {told} another run.{changed}")
-    for name in members.here()[:1]:
-        if members.settings(name) != config_digest(config.client, seed=seed):
-            raise InputError(f"{path}: the clients' part of {told} another run.{changed}")
+
+def check_settings(path: Path, registry: ClientRegistry) -> None:
+    """Check federation.toml against the databases of the server and one client."""
+    if whose := registry.altered_settings():
+        names = ", ".join(registry.outside_parts())
+        changed = f" Or the code or the version of {names} is not what it was: install that." if names else ""
+        raise InputError(
+            f"{path}: {whose} part of federation.toml is not what this run was made with: bring back the settings as "
+            f"they were. Other ones take another run.{changed}"
+        )

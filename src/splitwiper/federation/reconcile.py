@@ -23,6 +23,7 @@ from splitwiper.errors import (
 from splitwiper.federation.agreeing import Agreement, agree
 from splitwiper.federation.registry import ClientRegistry
 from splitwiper.formats import counted
+from splitwiper.server import Server
 from splitwiper.store import exclusion, ledger
 from splitwiper.training.loop import Pausing
 from splitwiper.wire import Receipt, Ticket
@@ -50,14 +51,11 @@ class Reconciled:
     def check(self, named: AbstractSet[str] | None) -> None:
         """Raise what went wrong with the clients that a call named; `status` reports the others.
 
-        Args:
-            named: the clients; None for a call that names nobody, if no request was settled.
-
-        Raises:
-            AbsentClientError: requests wait for clients whose folders are missing, and none could be settled.
+        ``named`` is None for a call that names nobody; problems are raised then if no request was settled.
         """
+        concerned = named if named is not None else set[str]() if self.receipts else self.failed.keys()
         for name, problem in self.failed.items():
-            if name in named if named is not None else not self.receipts:
+            if name in concerned:
                 raise problem
         if self.waiting and named is None and not self.receipts:
             missing = ", ".join(sorted({ticket.client for ticket in self.waiting}))
@@ -68,63 +66,72 @@ class Reconciled:
             )
 
 
-def reconcile(members: ClientRegistry) -> Reconciled:
+def reconcile(registry: ClientRegistry) -> Reconciled:
     """Finish interrupted clients, answer open requests, and train if the model is not the manifest's.
 
     One client's failure does not stop the others.
     """
-    server = members.server
-    open_tickets = [t for t in server.store.tickets() if t.state == "accepted"]
-    here = set(members.here())
+    server, here = registry.server, set(registry.here())
+    open_tickets = _open_tickets(server)
     # marks show what was begun; a client's own database shows what remains when another process erased the mark
-    behind = {name for name in sorted(here) if members.is_behind(name)}
-    names = sorted(members.marked() | behind | {t.client for t in open_tickets})
-    went_back = members.went_back()
+    behind = set(filter(registry.is_behind, sorted(here)))
+    names = registry.marked() | behind | {ticket.client for ticket in open_tickets}
+    working = sorted(names & here)
+    went_back = registry.went_back()
     if went_back:  # the server is an older copy: requests are made again below, and the ledger records that it is
         server.store.note_restored()
-    agreement = agree(members, [name for name in names if name in here])
-    failed = _bring_up(members, [name for name in names if name in here], behind)  # forgetting needs no codebook
+    agreement = agree(registry, working)
+    failed = _bring_up(registry, working, behind)  # even if nothing was agreed: forgetting needs no codebook
     failed |= agreement.problems if agreement else {}
-    absent = {name for name in names if name not in here and NAME.fullmatch(name) and server.store.knows(name)}
-    for name in set(names) - here:
-        members.unmark(name)
+    absent = set()
+    for name in names - here:
+        registry.unmark_pending(name)
+        if NAME.fullmatch(name) and server.store.knows(name):
+            absent.add(name)
     for ticket in open_tickets:  # a whole client can be forgotten in its absence
         if ticket.client in absent and ticket.level == "client":
-            answers = [t.id for t in open_tickets if t.client == ticket.client]
+            answers = [other.id for other in open_tickets if other.client == ticket.client]
             server.store.withdraw(ticket.client, None, answers=answers)
     receipts = server.train()
     for name in sorted(here):  # clients whose shards were set aside so that others could be served
         if exclusion.taken_away(server.store, name) is not None:
             with suppress(StoreError):  # a damaged folder is reported when it is worked on
-                members.client(name).heed()
-    for name in sorted((set(names) & here | went_back) - failed.keys()):
-        members.client(name).pin(ledger.head(server.store.database))
+                registry.client(name).heed()
+    for name in sorted((names & here | went_back) - failed.keys()):
+        registry.client(name).pin(ledger.head(server.store.database))
     for name in failed:
-        if members.is_untrainable(name):  # nothing is left to do until it gets other rows
-            members.unmark(name)
-    waiting = [t for t in server.store.tickets() if t.state == "accepted" and t.client in absent]
+        if registry.is_untrainable(name):  # nothing is left to do until it gets other rows
+            registry.unmark_pending(name)
+    waiting = [ticket for ticket in _open_tickets(server) if ticket.client in absent]
     return Reconciled(receipts, agreement, failed, waiting)
 
 
-def _bring_up(members: ClientRegistry, names: Sequence[str], behind: AbstractSet[str]) -> dict[str, SplitWiperError]:
+def _open_tickets(server: Server) -> list[Ticket]:
+    return [ticket for ticket in server.store.tickets() if ticket.state == "accepted"]
+
+
+def _bring_up(registry: ClientRegistry, names: Sequence[str], behind: AbstractSet[str]) -> dict[str, SplitWiperError]:
     """Bring clients up to date, several at a time on a GPU; return the errors of clients that failed."""
     failed: dict[str, SplitWiperError] = {}
+    # on a GPU, several small nets fill it better than one; the order in which they take turns changes no bits
     waiting, running = list(names), dict[str, tuple[Client, Pausing[bool]]]()
-    lanes = LANES if members.config.client.device.startswith("cuda") else 1
+    lanes = LANES if registry.config.client.device.startswith("cuda") else 1
     with ExitStack() as stack:
         while waiting or running:
             for name in [*running, *waiting[: lanes - len(running)]]:
                 try:
                     if name not in running:
                         waiting.remove(name)
-                        client = members.client(name)
+                        client = registry.client(name)
                         running[name] = (client, stack.enter_context(closing(client.syncing(again=name in behind))))
-                    next(running[name][1])
+                    client, work = running[name]
+                    with client.timed():
+                        next(work)
                     continue
                 except StopIteration:
-                    members.link.count(name, running[name][0].take_spent())
-                    members.unmark(name)
-                except FencedError:
+                    registry.link.count(name, running[name][0].take_spent())
+                    registry.unmark_pending(name)
+                except FencedError:  # another process has taken over this client, and maybe others
                     raise
                 except (DataError, TrainingError, CorruptError, BusyError) as problem:
                     failed[name] = let_go(problem)

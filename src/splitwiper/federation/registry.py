@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from splitwiper.client import Client, check_rows
-from splitwiper.client.creating import create_client
+from splitwiper.client.context import create_client
 from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest
 from splitwiper.config.settings import outside_paths
@@ -46,9 +46,9 @@ from splitwiper.store.tensors import load_state
 from splitwiper.wire import Label
 from splitwiper.wire.metering import MeteredLink
 
-HANDED = "codebook"
+TWIN_CODEBOOK = "codebook"
 """File in which a twin finds the codebook that its client joins with."""
-FEATURES = "features"
+TWIN_COLUMN_ORDER = "features"
 """File in which a twin finds the column order of its client's tables, as JSON."""
 _OPEN = 5
 """Clients that stay open from one step of a call to the next, so that open files do not grow with their number."""
@@ -100,10 +100,6 @@ class ClientRegistry:
 
         A hook, a dropout rate or a dtype is easily changed, and the results would then be another network's.
         Halves that single clients brought are compared when `client` returns one of these.
-
-        Raises:
-            NotFoundError: the run was moved or deleted.
-            InputError: a half was changed.
         """
         if not self.server.store.database.path.exists():
             raise NotFoundError(
@@ -122,26 +118,27 @@ class ClientRegistry:
                     "with the model it was made with. Nothing was computed with it."
                 )
 
-        self._check_parts()
-
-    def _check_parts(self) -> None:
-        """Refuse to go on if the code of a part from outside changed while the run was open.
-
-        Raises:
-            InputError: it did.
-        """
-        config, database = self.config, self.server.store.database
-        if not (outside := outside_paths(config)):
-            return
-        clients = {self.settings(name) for name in self.here()[:1]}
-        same = config_digest(config.server, seed=config.seed) == database.meta("config")
-        if not same or clients - {config_digest(config.client, seed=config.seed)}:
-            names = ", ".join(sorted({where for where, _ in outside.values()}))
+        if (names := self.outside_parts()) and self.altered_settings():  # digests of settings cover the parts' code
             raise InputError(
                 f"one of the parts from outside that {self._path} was made with computes something else than when it "
-                f"was opened: {names}. A part must not change its own code, attributes or globals. Nothing was "
-                "computed with it."
+                f"was opened: {', '.join(names)}. A part must not change its own code, attributes or globals. Nothing "
+                "was computed with it."
             )
+
+    def outside_parts(self) -> list[str]:
+        """Return the import paths of parts from other packages."""
+        return sorted({path for path, _ in outside_paths(self.config).values()})
+
+    def altered_settings(self) -> str:
+        """Return whose settings, or parts, are not those that the databases record; empty if all are."""
+        config, database = self.config, self.server.store.database
+        recorded = database.meta("config"), database.meta("seed")
+        if recorded != (config_digest(config.server, seed=config.seed), str(config.seed)):
+            return "the server's"
+        for name in self.here()[:1]:  # clients' own settings are checked when each is opened
+            if self._meta(name, "config") != config_digest(config.client, seed=config.seed):
+                return "the clients'"
+        return ""
 
     # --- who there is --------------------------------------------------------------------------------------
 
@@ -198,10 +195,10 @@ class ClientRegistry:
         """Return whether a client's half computes in float64."""
         return is_wide(self._halves.client_for(name))
 
-    def settings(self, name: str) -> str | None:
-        """Return the digest of the settings that a client joined with, as its database stores it."""
+    def _meta(self, name: str, key: str) -> str | None:
+        """Return a value from a client's database."""
         with closing(ClientStore(self._folder / name).database) as database:
-            return database.meta("config")
+            return database.meta(key)
 
     def is_behind(self, name: str) -> bool:
         """Return whether a client's own database, or the server's, shows work that the client has not done."""
@@ -216,34 +213,22 @@ class ClientRegistry:
 
     def went_back(self) -> set[str]:
         """Return clients that remember a head missing from the server's ledger, whose folder is then an older copy."""
-        found = set()
+        ahead = set()
         for name in self.here():
-            store = ClientStore(self._folder / name)
-            with closing(store.database), suppress(StoreError):  # reported when the client is worked on
-                kept = store.database.meta("head")
+            with suppress(StoreError):  # reported when the client is worked on
+                kept = self._meta(name, "head")
                 if kept and not ledger.has(self.server.store.database, Head.parse(kept)):
-                    found.add(name)
-        return found
+                    ahead.add(name)
+        return ahead
 
     def is_untrainable(self, name: str) -> bool:
         """Return whether a client's rows cannot be trained on, so that the server rightly holds none of them."""
-        with closing(ClientStore(self._folder / name).database) as database:
-            return bool(database.meta("untrainable"))
+        return bool(self._meta(name, "untrainable"))
 
     # --- joining -------------------------------------------------------------------------------------------
 
     def check(self, name: str, rows: Rows, task: str, codebook: Codebook | None = None) -> None:
-        """Refuse a client's rows before any client's rows are kept.
-
-        Args:
-            name: the client's name.
-            rows: the rows.
-            task: the task of their labels.
-            codebook: the codebook that must contain their labels.
-
-        Raises:
-            DataError: rows do not fit; the message says how.
-        """
+        """Refuse a client's rows before any client's rows are kept."""
         if self.has_joined(name):
             client = self.client(name)
             if client.task != task:
@@ -261,7 +246,7 @@ class ClientRegistry:
         if not self.has_joined(name):
             if self.server.store.shard(name) is not None:
                 self.client(name)  # raises: the server holds its shard, but its folder is missing
-            features = self._folder / name / FEATURES
+            features = self._folder / name / TWIN_COLUMN_ORDER
             create_client(
                 self._folder / name,
                 self.config.client,
@@ -271,10 +256,10 @@ class ClientRegistry:
                 network=self._identity(self._halves.client_for(name)),
                 task=task,
                 group=self._group(name) if self.config.client.masking.is_on else None,
-                **({FEATURES: read_bytes(features).decode()} if features.exists() else {}),
+                **({TWIN_COLUMN_ORDER: read_bytes(features).decode()} if features.exists() else {}),
             )
             files.erase(features)
-            handed = self._folder / name / HANDED
+            handed = self._folder / name / TWIN_CODEBOOK
             if handed.exists():
                 client = self.client(name)
                 client.group.take(Codebook.opened(read_bytes(handed), client.group.key()), ())
@@ -300,36 +285,24 @@ class ClientRegistry:
         return GroupKey.of(invitation(), federation=self.federation).raw
 
     def _check_invitation(self, name: str) -> None:
-        """Refuse an invitation that does not open the others' messages.
-
-        Raises:
-            CorruptError: it is another invitation.
-        """
+        """Refuse an invitation that does not open the others' messages."""
         topic = self.link.topic()
         if self.config.client.masking.is_on and topic:
             Negotiation(self.link, GroupKey(self.federation, self._group(name)), version_of(topic)).listen()
 
     def codebook(self) -> Codebook | None:
         """Return the newest codebook of the clients here; None if there is none, or labels are not hidden."""
-        found: list[Codebook] = []
+        newest: Codebook | None = None
         for name in self.here() if self.config.client.masking.is_on else ():
             with suppress(CorruptError):  # one client's damage does not concern the others
                 group = Group(ClientStore(self._folder / name))
-                if group.has_codebook(found[0].version + 1 if found else 1):
-                    found.insert(0, group.codebook())
-        return found[0] if found else None
+                if group.has_codebook(newest.version + 1 if newest else 1):
+                    newest = group.codebook()
+        return newest
 
     def check_labels(self, given: Mapping[str, AbstractSet[Label]]) -> None:
-        """Refuse labels that there are too few codes for, or that read like others, before anything is stored.
-
-        Args:
-            given: labels by client.
-
-        Raises:
-            ConfigError: there are too few codes, or the package that seals messages is not installed.
-            DataError: one client's labels are integers and another's the same digits as text.
-        """
-        whose = dict[Label, str]()
+        """Refuse labels that there are too few codes for, or that read like others, before anything is stored."""
+        whose = dict[Label, str]()  # with hidden labels the server holds only codes, and clients agree among themselves
         for shard in () if self.config.client.masking.is_on else self.server.store.shards():
             whose |= dict.fromkeys(shard.labels, f"client {shard.client!r}")
         for name, labels in given.items():
@@ -340,14 +313,13 @@ class ClientRegistry:
                     f"client {name!r} has the label {label.name!r}, and {whose[other]} has {other.name!r}: "
                     f"{told_apart(label, other)} Give {other.name!r} in both, or name another task for one of them."
                 )
-        labels = {label for found in given.values() for label in found}
-        masking = self.config.client.masking
+        masking, count = self.config.client.masking, len(set[Label]().union(*given.values()))
         if masking.is_on:
             check_sealing()
-        if masking.mode == "keyed" and 0 < masking.codes < len(labels):
+        if masking.mode == "keyed" and 0 < masking.codes < count:
             raise ConfigError(
-                f"masking.codes = {masking.codes} is fewer than the {len(labels)} labels: give at least as many, in a "
-                "new run."
+                f"masking.codes = {masking.codes} is fewer than the {count} labels: give at least as many, in a new "
+                "run."
             )
 
     def _first_weights(self, name: str) -> Mapping[str, Tensor]:
@@ -362,11 +334,11 @@ class ClientRegistry:
 
     # --- marks ---------------------------------------------------------------------------------------------
 
-    def mark(self, name: str) -> None:
+    def mark_pending(self, name: str) -> None:
         """Record that a client is being worked on, before anything of it changes."""
         files.write_bytes(self._pending / name, b"")
 
-    def unmark(self, name: str) -> None:
+    def unmark_pending(self, name: str) -> None:
         """Record that nothing is left to do for a client."""
         files.erase(self._pending / name)
 

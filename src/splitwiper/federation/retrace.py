@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import ne
 
 from splitwiper.errors import InputError, NotFoundError
 from splitwiper.federation.evaluate import Evaluation, score
@@ -31,23 +32,25 @@ class Traced:
     @classmethod
     def of(cls, now: Answers, before: Answers | None) -> Traced:
         """Make an epoch's record from its answers and those of the epoch before."""
-        pairs = [(a, b) for name in now for a, b in zip(now[name][1], (before or now)[name][1], strict=True)]
-        moved = sum(a != b for a, b in pairs) / max(1, len(pairs)) if before else 1.0
-        return cls(Evaluation({name: score(*both) for name, both in now.items()}), moved)
+        scores, rows, changed = {}, 0, 0
+        for name, (truth, predicted) in now.items():
+            scores[name] = score(truth, predicted)
+            rows += len(predicted)
+            if before:
+                changed += sum(map(ne, predicted, before[name][1]))
+        return cls(Evaluation(scores), changed / max(1, rows) if before else 1.0)
 
 
 def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...]:
     """Train on the present manifest again, and get answers after each epoch.
 
-    Args:
-        server: the server whose model is retraced.
-        answers: returns the answers of the half that the server currently uses.
+    ``answers`` returns the answers of the half that the server currently uses.
 
     Raises:
         NotFoundError: there is no model.
         InputError: the result is not the model in use.
     """
-    model, found = server.store.model(), list[Traced]()
+    model, epochs = server.store.model(), list[Traced]()
     if model is None:
         raise NotFoundError("there is no model whose training could be retraced: learn first.")
     before: Answers | None = None
@@ -56,7 +59,7 @@ def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...
         nonlocal before
         with server.answering(half):
             now = answers()
-        found.append(Traced.of(now, before))
+        epochs.append(Traced.of(now, before))
         before = now
 
     trained, _ = server.compute(server.store.shards(), watch=watch)
@@ -65,4 +68,4 @@ def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...
             "the training cannot be retraced here: it gives another model. Retrace it on the machine, and with the "
             "versions, that the model was trained with."
         )
-    return tuple(found)
+    return tuple(epochs)

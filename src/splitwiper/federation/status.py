@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from splitwiper.client.spending import spent
+from splitwiper.client.spending import privacy_spent
 from splitwiper.config import ClientConfig, from_dict, read_toml
 from splitwiper.errors import ConfigError, CorruptError, NotFoundError, SealError
 from splitwiper.federation.leftovers import leftovers
-from splitwiper.reading import explaining
 from splitwiper.store import ClientStore, ServerStore, files, ledger
 from splitwiper.store.relay import version_of
 from splitwiper.wire import Column, Ticket
@@ -92,68 +91,63 @@ def status(path: str | Path) -> RunStatus:
     if not (root / "federation.toml").exists():
         raise NotFoundError(f"there is no run in {root} (or its making was interrupted: start it again).")
     server = ServerStore(root / "server")
-    with suppress(SealError):
-        server.database.check()
-    model, shards, tickets = server.model(), server.shards(), server.tickets()
-    current = server.is_current()
-    state = ("current" if model else "empty") if current else ("stale" if model else "none")
-    columns = server.columns()
-    generations, rows = server.clients(), {s.client: s.rows for s in shards}
-    folders = {p.name for p in files.listed(root / "clients") if (p / "client.db").exists()}
-    unfinished = {p.name for p in files.listed(root / "pending")}
+    with closing(server.database):
+        with suppress(SealError):
+            server.database.check()
+        model, current = server.model(), server.is_current()
+        clients, remains, todo = _clients(root, server)
+        for ticket in server.waiting():
+            here = (root / "clients" / ticket.client / "client.db").exists()
+            away = "" if here else " (its folder is not here)"
+            todo.append(f"settle ticket {ticket.id[:8]} of client {ticket.client}{away}")
+        if not current:
+            todo.append("train the server model on the present shards")
+        head = ledger.head(server.database)
+        return RunStatus(
+            path=str(root),
+            model=("current" if model else "empty") if current else ("stale" if model else "none"),
+            exact=model.exact if model else None,
+            labels=len(model.labels) if model else 0,
+            hidden=bool(model and model.codebook),
+            clients=tuple(clients),
+            tickets=server.tickets(),
+            work=server.database.holder(),
+            todo=tuple(dict.fromkeys([*todo, *leftovers(root, server)])),
+            remains=(*_remains(server.sizes, server.kept(), "server"), *remains),
+            ledger=head.size,
+            head=str(head),
+        )
+
+
+def _clients(root: Path, server: ServerStore) -> tuple[list[ClientStatus], list[Remains], list[str]]:
+    """Return the status of each client, the files that remain of it, and what is left to do for clients."""
+    folders = {path.name for path in files.listed(root / "clients") if (path / "client.db").exists()}
+    unfinished = {path.name for path in files.listed(root / "pending")}
+    generations, columns = server.clients(), server.columns()
+    rows = {shard.client: shard.rows for shard in server.shards()}
     clients: list[ClientStatus] = []
-    broken: list[str] = []
-    remains = _remains(server.root, server.kept(), "server")
+    remains: list[Remains] = []
+    todo: list[str] = []
     for name in sorted({*generations, *folders}):
         store = ClientStore(root / "clients" / name) if name in folders else None
-        if store is not None and (trouble := _trouble(store)):
-            broken.append(f"restore clients/{name}: {trouble}")
-            store = None
+        if store is not None:
+            try:
+                with suppress(SealError):  # without the key, records can be read and not checked
+                    store.database.check()
+            except CorruptError as problem:
+                todo.append(f"restore clients/{name}: {problem}")
+                store = None
         clients.append(_client(name, store, generations.get(name, 0), rows.get(name, 0), columns))
         if store is not None:
             if (owner := store.database.meta("name")) != name:
-                broken.append(f"remove clients/{name}: it is a copy of the folder of client {owner}")
+                todo.append(f"remove clients/{name}: it is a copy of the folder of client {owner}")
             elif differs(store, server):
                 unfinished.add(name)
-            remains += _remains(store.root, store.kept(), f"clients/{name}")
+            remains += _remains(store.sizes, store.kept(), f"clients/{name}")
             store.database.close()
-    todo = broken + [f"finish the work of client {name}" for name in sorted(unfinished)]
-    todo += [
-        f"settle ticket {t.id[:8]} of client {t.client}" + ("" if t.client in folders else " (its folder is not here)")
-        for t in tickets
-        if t.state != "settled"
-    ]
-    if not current:
-        todo.append("train the server model on the present shards")
-    todo += [item for item in leftovers(root, server) if item not in todo]
-    head = ledger.head(server.database)
-    found = RunStatus(
-        path=str(root),
-        model=state,
-        exact=model.exact if model else None,
-        labels=len(model.labels) if model else 0,
-        hidden=bool(model and model.codebook),
-        clients=tuple(clients),
-        tickets=tickets,
-        work=server.database.holder(),
-        todo=tuple(todo),
-        remains=tuple(remains),
-        ledger=head.size,
-        head=str(head),
-    )
-    server.database.close()
-    return found
-
-
-def _trouble(store: ClientStore) -> str:
-    """Return what is wrong with a client's records; empty if nothing is, or if that cannot be checked."""
-    try:
-        store.database.check()
-    except SealError:
-        return ""
-    except CorruptError as problem:
-        return str(problem)
-    return ""
+    for name in sorted(unfinished):
+        todo.append(f"finish the work of client {name}")
+    return clients, remains, todo
 
 
 def differs(store: ClientStore, server: ServerStore) -> bool:
@@ -163,12 +157,11 @@ def differs(store: ClientStore, server: ServerStore) -> bool:
         return False  # a copy of another client's folder is not worked on
     tickets, shard = server.tickets(name), server.shard(name)
     newest = version_of(server.relay.topic())  # the newest codebook version under negotiation
-    return (
-        store.is_behind()
-        or (store.group() is not None and bool(store.slices()) and store.database.number("codebook_version") < newest)
-        or bool(store.unknown(tickets) or store.unheard(tickets))
-        or (store.database.meta("accepted") or "") != (shard.digest if shard else "")
-    )
+    if store.group() is not None and store.slices() and store.database.number("codebook_version") < newest:
+        return True
+    if store.is_behind() or store.unknown(tickets) or store.unheard(tickets):
+        return True
+    return (store.database.meta("accepted") or "") != (shard.digest if shard else "")
 
 
 def _client(
@@ -176,45 +169,40 @@ def _client(
 ) -> ClientStatus:
     if store is None:
         return ClientStatus(name, generation, rows, False, 0, 0, 0, None)
-    suppressed = store.database.one("SELECT count(*) FROM suppressed")
+    _, suppressed = store.rows_seen()
+    privacy, noise = "", from_dict(ClientConfig, read_toml(store.root / "config.toml")).noise
+    if noise.is_on:
+        try:
+            privacy = privacy_spent(store, noise, columns).sentence
+        except ConfigError as problem:  # the library that computes it is not installed
+            privacy = str(problem)
     return ClientStatus(
         name,
         generation,
         rows,
         True,
         sum(record.rows for record in store.slices().values()),
-        int(suppressed[0]) if suppressed else 0,
+        suppressed,
         len(store.requests("open", "sent")),
         store.database.holder(),
-        _privacy(store, columns),
+        privacy,
         store.database.meta("untrainable") or store.database.meta("set_aside") or "",
     )
 
 
-def _privacy(store: ClientStore, columns: Sequence[Column]) -> str:
-    noise = from_dict(ClientConfig, read_toml(store.root / "config.toml")).noise
-    try:
-        return spent(store, noise, columns).sentence if noise.is_on else ""
-    except ConfigError as problem:  # the library that computes it is not installed
-        return str(problem)
+def _remains(sizes: Callable[[str], Mapping[str, int]], kept: Mapping[str, set[str]], where: str) -> list[Remains]:
+    """Return what the folders of a store hold, and why.
 
-
-def _remains(root: Path, kept: Mapping[str, set[str]], where: str) -> list[Remains]:
-    out = []
+    Args:
+        sizes: returns the sizes of a folder's files by name.
+        kept: the files that the database points to, by folder.
+        where: the store's folder in the run.
+    """
+    remains = []
     for folder, names in {**kept, "incoming": set[str]()}.items():
-        present = _sizes(root / folder)
+        present = sizes(folder)
         for chosen, why in ((names & present.keys(), _WHY.get(folder, "")), (present.keys() - names, _STRAY)):
             if chosen:
-                out.append(Remains(f"{where}/{folder}", len(chosen), sum(present[n] for n in chosen), why))
-    return out
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """Return the files of a folder with their sizes; files that another process erases meanwhile are left out."""
-    out = {}
-    with explaining(folder):
-        found = list(folder.iterdir()) if folder.is_dir() else []
-    for path in found:
-        with suppress(FileNotFoundError):
-            out[path.name] = path.lstat().st_size
-    return out
+                size = sum(map(present.__getitem__, chosen))
+                remains.append(Remains(f"{where}/{folder}", len(chosen), size, why))
+    return remains

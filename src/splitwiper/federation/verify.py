@@ -9,15 +9,14 @@ record of the request could be changed: so all three must hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar
-
-import numpy as np
+from typing import Literal
 
 from splitwiper.certainty import reproduced
 from splitwiper.client import Client
-from splitwiper.client.content import MAC_COLUMN
+from splitwiper.client.content import macs_in
 from splitwiper.errors import (
     AbsentClientError,
     ConfigError,
@@ -29,23 +28,29 @@ from splitwiper.errors import (
     StoreError,
     TrainingError,
 )
-from splitwiper.federation.history import Altered, check_history, heads_of
+from splitwiper.federation.history import Altered, check_history
 from splitwiper.formats import counted
 from splitwiper.numerics import asking_for, fingerprint, pick_device
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
-from splitwiper.store import ShardRecord, tickets, undisturbed
+from splitwiper.store import ShardRecord, databases_unchanged, tickets
 from splitwiper.store.client_store import UNKNOWN
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
-from splitwiper.store.watching import StepWatcher
 from splitwiper.wire import Label, Receipt, Request, Ticket
 
 Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
 Claim = Literal["rows", "state", "history"]
-_T = TypeVar("_T")
 _NOTHING_ASKED = "nothing was asked"
 _WORST: tuple[Outcome, ...] = ("mismatch", "unverifiable", "not_comparable")
+
+
+class NotExact(Exception):
+    """A check's outcome, where it is another than exact, and why."""
+
+    def __init__(self, outcome: Outcome, detail: str) -> None:
+        super().__init__(detail)
+        self.outcome, self.detail = outcome, detail
 
 
 @dataclass(frozen=True)
@@ -99,24 +104,34 @@ class Verification:
     @property
     def claims(self) -> dict[Claim, Outcome]:
         """The outcome of each of the three claims that were checked."""
-        by_claim: dict[Claim, list[Check]] = {}
+        outcomes: dict[Claim, Outcome] = {}
         for check in self.checks:
-            by_claim.setdefault(check.claim, []).append(check)
-        return {claim: _worst(checks) for claim, checks in by_claim.items()}
+            outcomes.setdefault(check.claim, _worst([other for other in self.checks if other.claim == check.claim]))
+        return outcomes
 
     @property
     def reason(self) -> str:
         """The reason for the outcome, in one sentence."""
         if self.exact:
-            what = ", ".join(sorted({check.what for check in self.checks if check.claim == "state"}))
-            asked = any(check.claim == "rows" and check.detail != _NOTHING_ASKED for check in self.checks)
-            gone = "the requested rows are gone; " if asked else ""
-            return f"{gone}recomputed from the surviving data and equal, bit for bit: {what}; the history only grew"
+            parties, gone = set[str](), ""
+            for check in self.checks:
+                if check.claim == "state":
+                    parties.add(check.what)
+                elif check.claim == "rows" and check.detail != _NOTHING_ASKED:
+                    gone = "the requested rows are gone; "
+            *others, last = sorted(parties)
+            names = f"{', '.join(others)} and {last} were" if others else f"{last} was"
+            equal = "and are equal" if others else "and is equal"
+            return f"{gone}{names} recomputed from the surviving data {equal}, bit for bit; the history only grew"
         return next(check.detail for check in self.checks if check.outcome == self.outcome)
 
 
 def _worst(checks: Sequence[Check]) -> Outcome:
-    return next((o for o in _WORST if any(c.outcome == o for c in checks)), "exact")
+    outcomes = {check.outcome for check in checks}
+    for outcome in _WORST:
+        if outcome in outcomes:
+            return outcome
+    return "exact"
 
 
 def verify(
@@ -130,80 +145,64 @@ def verify(
 ) -> Verification:
     """Verify one receipt, or, without one, everything as it is.
 
-    Args:
-        server: the server.
-        client_of: returns a client by name.
-        receipt: the receipt to verify.
-        here: clients whose folders are here.
-        head: a ledger head that was kept outside the run.
-        todo: returns unfinished work that the records do not show.
+    Clients whose folders are ``here`` are opened with ``client_of``. A ``head`` is one that was kept outside the run;
+    ``todo`` returns unfinished work that the records do not show.
 
     Raises:
         BusyError: another process changed the run meanwhile, so that what was read is inconsistent; or other
             threads of this process keep the recomputed result from being certain.
     """
-    with undisturbed() as watch:
-        watch.add(server.store.database)
-        return Verification.of(_checks(server, client_of, receipt, here, head, todo, watch))
-
-
-def _checks(
-    server: Server,
-    client_of: Callable[[str], Client],
-    receipt: Receipt | None,
-    here: Sequence[str],
-    head: Head | None,
-    todo: Callable[[], Sequence[str]],
-    watch: StepWatcher,
-) -> list[Check]:
-    checks = [verify_record("server", server.store.database.check)]
-    names = list(here) if receipt is None else [name for name in here if name == receipt.client]
     clients: dict[str, Client] = {}
+    with databases_unchanged() as watch:
 
-    def opened(name: str) -> None:
-        clients[name] = client_of(name)
-        watch.add(clients[name].store.database)
-        clients[name].store.database.check()
-        clients[name].store.database.close()  # there may be many clients: each is opened again when its turn comes
+        def check_client(name: str) -> None:
+            clients[name] = client_of(name)
+            watch.add(clients[name].store.database)
+            with closing(clients[name].store.database) as database:  # each is opened again when its turn comes
+                database.check()
 
-    checks += [verify_record(f"client {name}", partial(opened, name)) for name in names]
-    if _worst(checks) == "exact":
-        remembered = heads_of((f"client {name}", _closing(client, client.pinned)) for name, client in clients.items())
-        checks.append(verify_history(server, {**remembered, **heads_of([("you", head)])}, receipt))
-    if _worst(checks) == "exact":
-        checks.append(_finished(server, receipt))
-    if _worst(checks) == "exact":
-        concerned = names or ([receipt.client] if receipt else [])
-        concerned += [r.client for r in server.store.shards() if not receipt and r.client not in concerned]
-        for name in concerned:
-            client = clients.get(name)
-            checks += _closing(client, partial(_client, server, client, name, receipt))
-        checks.append(guarded("server", lambda: verify_server(server, recomputed=len(clients))))
-        checks += _left(todo)
-    return checks
+        watch.add(server.store.database)
+        checks = [verify_record("server", server.store.database.check)]
+        names = list(here) if receipt is None else [name for name in here if name == receipt.client]
+        for name in names:
+            checks.append(verify_record(f"client {name}", partial(check_client, name)))
+        # each step relies on what the steps before it have checked
+        if _worst(checks) == "exact":
+            checks.append(verify_history(server, _heads(clients, head), receipt))
+        if _worst(checks) == "exact":
+            checks.append(_finished(server, receipt))
+        if _worst(checks) == "exact":
+            concerned = names or ([receipt.client] if receipt else [])
+            if receipt is None:
+                concerned += [shard.client for shard in server.store.shards() if shard.client not in names]
+            for name in concerned:
+                checks += _check_client(server, clients.get(name), name, receipt)
+            checks.append(guarded("server", partial(verify_server, server, recomputed=len(clients))))
+            checks += _left(todo)
+        return Verification.of(checks)
+
+
+def _heads(clients: Mapping[str, Client], own: Head | None) -> dict[str, Head]:
+    """Return ledger heads by the party that remembers them."""
+    heads = {}
+    for name, client in clients.items():
+        with closing(client.store.database):
+            if (pinned := client.pinned()) is not None:
+                heads[f"client {name}"] = pinned
+    return heads if own is None else {**heads, "you": own}
 
 
 def _left(todo: Callable[[], Sequence[str]]) -> list[Check]:
     """Check that no work is left that only a settle or a person can do."""
     try:
-        found = todo()
+        work = todo()
     except StoreError as problem:
         return [Check("run folder", "state", _meaning(problem), str(problem))]
-    if not found:
+    if not work:
         return []
-    if found[0].startswith("remove "):
-        return [Check("run folder", "state", "unverifiable", f"forgotten rows may be left: {found[0]}")]
-    detail = f"work is unfinished ({found[0]}): call settle first"
-    return [Check("clients", "state", "unverifiable", detail)]
-
-
-def _closing(client: Client | None, work: Callable[[], _T]) -> _T:
-    """Do some work on a client, and close its database afterwards."""
-    try:
-        return work()
-    finally:
-        if client is not None:
-            client.store.database.close()
+    if work[0].startswith("remove "):
+        return [Check("run folder", "state", "unverifiable", f"forgotten rows may be left: {work[0]}")]
+    return [Check("clients", "state", "unverifiable", f"work is unfinished ({work[0]}): call settle first")]
 
 
 # --- records and history -----------------------------------------------------------------------------------
@@ -220,8 +219,8 @@ def verify_record(what: str, check: Callable[[], None]) -> Check:
     except InputError as problem:  # it joined with another client half
         return Check(what, "state", "mismatch", str(problem))
     except StoreError as problem:
-        return Check(what, "history", _meaning(problem), (problem.strerror or str(problem)).removesuffix("."))
-    return Check(what, "history", "exact", "its records are sealed, and as it left them")
+        return Check(what, "history", _meaning(problem), _said(problem))
+    return Check(what, "history", "exact", "its records are sealed and unchanged")
 
 
 def verify_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None) -> Check:
@@ -234,62 +233,66 @@ def verify_history(server: Server, heads: Mapping[str, Head], receipt: Receipt |
 
 def _finished(server: Server, receipt: Receipt | None) -> Check:
     """Check that there is a finished state to recompute, and that it is the receipt's."""
-    what = "server"
-    if not server.store.is_current() or any(t.state != "settled" for t in server.store.tickets()):
-        return Check(what, "state", "unverifiable", "work is unfinished: call settle first")
+    outcome = partial(Check, "server", "state")
+    if not server.store.is_current() or server.store.waiting():
+        return outcome("unverifiable", "work is unfinished: call settle first")
     if receipt is not None:
         with server.store.database.reading() as db:
             now = tickets.commitments(db, receipt.client)
         if dict(receipt.after) != now:
-            return Check(
-                what,
-                "state",
-                "unverifiable",
+            detail = (
                 "the model of this receipt was replaced later and erased, its salt with it; verify the newest receipt, "
-                "or the run as it is",
+                "or the run as it is"
             )
+            return outcome("unverifiable", detail)
         if not receipt.exact:
-            return Check(what, "state", "mismatch", "the server started warm, from a model that knew the data")
+            return outcome("mismatch", "the server started warm, from a model that knew the data")
     model = server.store.model()
     if model is not None and not model.exact:
-        return Check(
-            what, "state", "mismatch", "the server started warm: the model depends on more than the surviving data"
-        )
-    return Check(what, "state", "exact", "the state is finished" + (" and the receipt's own" if receipt else ""))
+        return outcome("mismatch", "the server started warm: the model depends on more than the surviving data")
+    return outcome("exact", "no work is pending" + ("; the state is this receipt's" if receipt else ""))
 
 
 # --- a client ----------------------------------------------------------------------------------------------
 
 
-def _client(server: Server, client: Client | None, name: str, receipt: Receipt | None) -> list[Check]:
+def _check_client(server: Server, client: Client | None, name: str, receipt: Receipt | None) -> list[Check]:
     """Check one client: its requests, its half and its shard."""
     what, record = f"client {name}", server.store.shard(name)
     if client is None:
         if record is None:
             return [Check(what, "state", "exact", "it has no shard and no folder: nothing of it is left")]
         return [Check(what, "state", "unverifiable", f"the folder of {name} is not here: its shard is not recomputed")]
-    known = server.store.tickets(name)
-    if lost := client.store.unheard(known):
-        return [Check(what, "history", "mismatch", f"the server no longer knows {len(lost)} of its requests")]
-    asked = [Request(t.id, name, t.level, t.commitment) for t in known]
-    if receipt is not None:
-        asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
-    gone = guarded(what, lambda: verify_gone(client, asked), claim="rows")
-    if gone.outcome != "exact":
-        return [gone]
-    context = _context(client, record, receipt)
-    if context is not None:
-        return [gone, context]
-    accepted = record.digest if record else None
-    return [gone, guarded(what, lambda: verify_client(client, accepted, known=known))]
+    with closing(client.store.database):
+        known = server.store.tickets(name)
+        if lost := client.store.unheard(known):
+            return [Check(what, "history", "mismatch", f"the server no longer knows {len(lost)} of its requests")]
+        if receipt is not None:
+            asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
+        else:
+            asked = [Request(ticket.id, name, ticket.level, ticket.commitment) for ticket in known]
+        gone = guarded(what, partial(verify_gone, client, asked), claim="rows")
+        if gone.outcome != "exact":
+            return [gone]
+        if wrong := _wrong_context(client, record, receipt):
+            return [gone, Check(what, "state", "mismatch", wrong)]
+        accepted = record.digest if record else None
+        return [gone, guarded(what, partial(verify_client, client, accepted, known=known))]
 
 
-def guarded(what: str, check: Callable[[], Check], claim: Claim = "state") -> Check:
-    """Run a check; damaged files are a mismatch, a disk that fails or is full makes it unverifiable."""
+def guarded(what: str, check: Callable[[], str], claim: Claim = "state") -> Check:
+    """Run a check that returns what it found; damaged files are a mismatch, and a disk that fails proves nothing."""
     try:
-        return check()
+        return Check(what, claim, "exact", check())
+    except NotExact as problem:
+        return Check(what, claim, problem.outcome, problem.detail)
     except StoreError as problem:
-        return Check(what, claim, _meaning(problem), (problem.strerror or str(problem)).removesuffix("."))
+        return Check(what, claim, _meaning(problem), _said(problem))
+
+
+def _said(problem: StoreError) -> str:
+    """Return an error's message for a check's detail: of an operating system's error, its own words."""
+    return (problem.strerror or str(problem)).removesuffix(".")
 
 
 def _meaning(problem: StoreError) -> Outcome:
@@ -297,158 +300,148 @@ def _meaning(problem: StoreError) -> Outcome:
     return "mismatch" if isinstance(problem, CorruptError | FormatError) else "unverifiable"
 
 
-def verify_gone(client: Client, asked: Sequence[Request]) -> Check:
-    """Check that the rows that requests committed to are not among the remaining ones.
-
-    Args:
-        client: the client that made the requests.
-        asked: its requests, as the server has recorded them.
-    """
-    what = f"client {client.name}"
-    if client.store.key() is None:
-        return Check(what, "rows", "unverifiable", f"the key of {client.name} was destroyed")
-    if client.store.requests("open", "sent"):  # their rows are suppressed, and may still be in the slices
-        return Check(what, "rows", "unverifiable", _unfinished(client))
-    left = {m.tobytes() for part in client.holdings.slices().values() for m in np.asarray(part.columns[MAC_COLUMN])}
+def verify_gone(client: Client, asked: Sequence[Request]) -> str:
+    """Check that the rows that a client's requests committed to are not among the remaining ones; return a sentence."""
+    name, store = client.name, client.store
+    if store.key() is None:
+        raise NotExact("unverifiable", f"the key of {name} was destroyed")
+    if store.requests("open", "sent"):  # their rows are suppressed, and may still be in the slices
+        raise NotExact("unverifiable", _unfinished(client))
+    left = set(macs_in(client.holdings.slices().values()))
     for request in asked:
         ticket = request.ticket
         try:
-            opening, own = client.store.opening(ticket), client.store.commitment(ticket)
-        except NotFoundError:
+            opening, own = store.opening(ticket), store.commitment(ticket)
+        except NotFoundError as problem:
             if not request.commitment:  # the folder came back after its client was forgotten
-                detail = f"ticket {ticket} was asked while the folder of {client.name} was away: call settle first"
-                return Check(what, "rows", "unverifiable", detail)
-            return Check(what, "rows", "mismatch", f"{client.name} never made the request of ticket {ticket}")
+                detail = f"ticket {ticket} was asked while the folder of {name} was away: call settle first"
+                raise NotExact("unverifiable", detail) from problem
+            raise NotExact("mismatch", f"{name} never made the request of ticket {ticket}") from problem
         if request.commitment and not own:
             detail = f"the folder that made the request of ticket {ticket} is lost, so its rows cannot be looked for"
-            return Check(what, "rows", "unverifiable", detail)
+            raise NotExact("unverifiable", detail)
+        # the opening is recomputed from the suppression list, so a row that was taken off it shows here
         if (own, opening.level) != (request.commitment, request.level) or (own and opening.commitment != own):
-            detail = f"what {client.name} suppressed is not what ticket {ticket} committed to"
-            return Check(what, "rows", "mismatch", detail)
+            raise NotExact("mismatch", f"what {name} suppressed is not what ticket {ticket} committed to")
         if not left.isdisjoint(opening.rows):
-            return Check(what, "rows", "mismatch", f"rows that ticket {ticket} asked to forget are still there")
-    if not left.isdisjoint(client.store.suppressed()):
-        return Check(what, "rows", "mismatch", "rows on the suppression list are still there")
-    told = "the requested rows are" if len(asked) == 1 else f"the rows of {len(asked)} requests are"
-    return Check(what, "rows", "exact", f"{told} not among the survivors" if asked else _NOTHING_ASKED)
+            raise NotExact("mismatch", f"rows that ticket {ticket} asked to forget are still there")
+    if not left.isdisjoint(store.suppressed()):
+        raise NotExact("mismatch", "rows on the suppression list are still there")
+    if not asked:
+        return _NOTHING_ASKED
+    subject = "the requested rows are" if len(asked) == 1 else f"the rows of {len(asked)} requests are"
+    return f"{subject} not among the survivors"
 
 
 def _unfinished(client: Client) -> str:
     return f"{client.name} has unfinished work: finish it with settle (a run) or forget (a site) first"
 
 
-def _context(client: Client, record: ShardRecord | None, receipt: Receipt | None) -> Check | None:
-    """Return a failed check of a client's context: its network, its codebook or the receipt's; None if all match."""
-    if client.network != client.store.database.meta("model"):
-        detail = "the client half here is another network: its code or constants differ"
-        return Check(f"client {client.name}", "state", "mismatch", detail)
+def _wrong_context(client: Client, record: ShardRecord | None, receipt: Receipt | None) -> str:
+    """Return what is wrong with a client's context: its codebook, or what the receipt says of it; empty if nothing."""
     own = client.statement()
     if record is not None and (record.codebook, record.outputs) != (own.codebook, own.outputs):
-        detail = "the server records another codebook for the shard than the client's"
-        return Check(f"client {client.name}", "state", "mismatch", detail)
+        return "the server records another codebook for the shard than the client's"
     if receipt is None:
-        return None
+        return ""
     before = client.store.before(receipt.ticket)
     if client.store.commitment(receipt.ticket) and before not in (receipt.before["shard"] or "", UNKNOWN):
-        detail = "the shard before the request is not the one that the client had sent"
-        return Check(f"client {client.name}", "state", "mismatch", detail)
-    if receipt.context["client_key"] is None:
-        return None
-    parts = tuple(receipt.context[f"client_{part}"] for part in ("config", "initial", "key"))
-    if (own.config, own.initial, own.key) != parts:
-        detail = "settings, first weights or key are not those of the receipt"
-        return Check(f"client {client.name}", "state", "mismatch", detail)
-    if receipt.context["codebook"] not in (None, own.codebook):
-        return Check(f"client {client.name}", "state", "mismatch", "the codebook is not that of the receipt")
-    return None
+        return "the shard before the request is not the one that the client had sent"
+    context = receipt.context
+    if context["client_key"] is None:
+        return ""
+    stated = context["client_config"], context["client_initial"], context["client_key"]
+    if (own.config, own.initial, own.key) != stated:
+        return "settings, first weights or key are not those of the receipt"
+    return "" if context["codebook"] in (None, own.codebook) else "the codebook is not that of the receipt"
 
 
-def verify_client(client: Client, accepted: str | None, *, known: Sequence[Ticket] = ()) -> Check:
-    """Recompute a client's half and shard from its surviving rows. The server is not asked.
+def verify_client(client: Client, accepted: str | None, *, known: Sequence[Ticket] = ()) -> str:
+    """Recompute a client's half and shard from its surviving rows; return a sentence. The server is not asked.
 
     Args:
         client: the client.
         accepted: digest of the shard that the server holds; None if it holds none.
         known: requests in the client's name that the server has, if that is known.
     """
-    what, half = f"client {client.name}", client.store.half()
-    client.store.initial()  # checked even if nothing is computed from it
-    if client.store.key() is None:
-        return Check(what, "state", "unverifiable", f"the key of {client.name} was destroyed")
-    if accepted is None and not client.store.slices():
-        left = bool(client.store.checkpoints() or half)
-        return Check(
-            what, "state", "mismatch" if left else "exact", "no rows, no shard" + (", yet files remain" * left)
-        )
-    reason = client.store.database.meta("untrainable")
+    store, half = client.store, client.store.half()
+    store.initial()  # checked even if nothing is computed from it
+    if store.key() is None:
+        raise NotExact("unverifiable", f"the key of {client.name} was destroyed")
+    if accepted is None and not store.slices():
+        if store.checkpoints() or half:
+            raise NotExact("mismatch", "no rows, no shard, yet files remain")
+        return "no rows, no shard"
+    reason = store.database.meta("untrainable")
     stuck = accepted is None and bool(reason)
-    if not stuck and (half is None or client.store.is_behind() or client.store.unknown(known)):
-        return Check(what, "state", "unverifiable", _unfinished(client))
+    if not stuck and (half is None or store.is_behind() or store.unknown(known)):
+        raise NotExact("unverifiable", _unfinished(client))
     try:
-        device = pick_device(client.config.device)
+        now = fingerprint(pick_device(client.config.device), client.config.threads, client.config.numerics)
     except ConfigError as problem:
-        return Check(what, "state", "not_comparable", str(problem))
-    then = half[1] if half else fingerprint(device, client.config.threads, client.config.numerics)
-    if odd := differing(then, fingerprint(device, client.config.threads, client.config.numerics)):
-        return Check(what, "state", "not_comparable", "; ".join(odd))
-
-    def computed() -> tuple[str, str | None] | str:
-        """Return digests of half and shard computed from the rows, or why there are none."""
-        try:
-            state, shard = client.recompute()
-        except (TrainingError, DataError) as problem:
-            return str(problem)
-        return state_digest(state), shard if accepted is not None else None
-
+        raise NotExact("not_comparable", str(problem)) from problem
+    then = half[1] if half else now
+    _check_comparable(then, now)
     with asking_for(int(then["threads"])):
-        found = reproduced(computed, (half[0].digest, accepted) if half else reason or "", what)
-    if isinstance(found, str):
+        expected = (half[0].digest, accepted) if half else reason or ""
+        outcome = reproduced(partial(_recomputed, client, sent=accepted is not None), expected, f"client {client.name}")
+    if isinstance(outcome, str):
         if stuck:
-            return Check(what, "state", "exact", f"no shard, since what is left cannot be trained on: {found}")
-        return Check(what, "state", "mismatch", f"the half cannot be recomputed: {found}")
-    excluded = client.store.database.meta("set_aside") or client.store.database.meta("evicted")
+            return f"no shard, since what is left cannot be trained on: {outcome}"
+        raise NotExact("mismatch", f"the half cannot be recomputed: {outcome}")
+    excluded = store.database.meta("set_aside") or store.database.meta("evicted")
     if half is None or (accepted is None and not excluded):
-        return Check(
-            what, "state", "mismatch", "the rows that are left can be trained on, yet there is no shard of them"
-        )
-    if found[0] != half[0].digest:
-        return Check(what, "state", "mismatch", "the recomputed client half differs from the one in use")
-    if found[1] != accepted:
-        return Check(what, "state", "mismatch", "the recomputed shard differs from the one the server holds")
-    load_state(client.store.root / "half" / half[0].file, half[0].digest)
-    rows = sum(record.rows for record in client.store.slices().values())
+        raise NotExact("mismatch", "the rows that are left can be trained on, yet there is no shard of them")
+    if outcome[0] != half[0].digest:
+        raise NotExact("mismatch", "the recomputed client half differs from the one in use")
+    if outcome[1] != accepted:
+        raise NotExact("mismatch", "the recomputed shard differs from the one the server holds")
+    load_state(store.root / "half" / half[0].file, half[0].digest)
+    rows = sum(record.rows for record in store.slices().values())
     if accepted is None:
-        told = f"half recomputed from {rows} surviving rows; the server has erased the shard: {excluded}"
-        return Check(what, "state", "exact", told)
-    return Check(what, "state", "exact", f"half and shard recomputed from {rows} surviving rows")
+        return f"half recomputed from {rows} surviving rows; the server has erased the shard: {excluded}"
+    return f"half and shard recomputed from {rows} surviving rows"
+
+
+def _recomputed(client: Client, *, sent: bool) -> tuple[str, str | None] | str:
+    """Return digests of half and, if it was sent, shard computed from a client's rows, or why there are none."""
+    try:
+        state, shard = client.recompute()
+    except (TrainingError, DataError) as problem:
+        return str(problem)
+    return state_digest(state), shard if sent else None
+
+
+def _check_comparable(then: Mapping[str, str], now: Mapping[str, str]) -> None:
+    if odd := differing(then, now):
+        raise NotExact("not_comparable", "; ".join(odd))
 
 
 def differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """List the differences between two fingerprints, except the number of threads, which is set to the recorded one."""
-    names = [*now, *(name for name in then if name not in now)]
-    return [f"{k} was {then.get(k)}, is {now.get(k)}" for k in names if k != "threads" and then.get(k) != now.get(k)]
+    differences = []
+    for name in dict.fromkeys([*now, *then]):
+        if name != "threads" and then.get(name) != now.get(name):
+            differences.append(f"{name} was {then.get(name)}, is {now.get(name)}")
+    return differences
 
 
 # --- the server --------------------------------------------------------------------------------------------
 
 
-def verify_server(server: Server, *, recomputed: int = 0) -> Check:
-    """Recompute the server half from the shards that the server holds.
+def verify_server(server: Server, *, recomputed: int = 0) -> str:
+    """Recompute the server half from the shards that the server holds; return a sentence.
 
-    Args:
-        server: the server.
-        recomputed: the number of shards that were recomputed from their clients' rows.
+    ``recomputed`` is the number of shards that were recomputed from their clients' rows.
     """
-    what = "server"
     model, shards = server.store.model(), server.store.shards()
     if model is None:
-        return Check(what, "state", "exact", "nobody holds rows: there is no model")
+        return "nobody holds rows: there is no model"
     try:
         now = server.fingerprint()
     except ConfigError as problem:
-        return Check(what, "state", "not_comparable", str(problem))
-    if odd := differing(model.fingerprint, now):
-        return Check(what, "state", "not_comparable", "; ".join(odd))
+        raise NotExact("not_comparable", str(problem)) from problem
+    _check_comparable(model.fingerprint, now)
     kept = server.transcript().digests if model.transcript else ()
 
     def computed() -> tuple[tuple[Label, ...], str, tuple[float, ...], tuple[str, ...]]:
@@ -460,23 +453,22 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
 
     with asking_for(int(model.fingerprint["threads"])):
         expected = (model.labels, model.digest, tuple(model.losses), kept)
-        labels, digest, losses, states = reproduced(computed, expected, what)
+        labels, digest, losses, states = reproduced(computed, expected, "server")
     if labels != model.labels:
-        return Check(what, "state", "mismatch", "the model's labels are not those of the shards, in their order")
+        raise NotExact("mismatch", "the model's labels are not those of the shards, in their order")
     if digest != model.digest:
-        return Check(what, "state", "mismatch", "the recomputed server half differs from the one in use")
+        raise NotExact("mismatch", "the recomputed server half differs from the one in use")
     server.store.weights(model)
     if [record.epoch for record in server.store.epochs()] != list(range(len(states))):
-        return Check(what, "state", "mismatch", "the states that are kept are not one of each epoch of the training")
-    if model.transcript:
-        if kept != states:
-            return Check(what, "state", "mismatch", "the recomputed epochs are not those of the transcript")
-        if any(state_digest(server.store.epoch_state(epoch)) != digest for epoch, digest in enumerate(states)):
-            return Check(what, "state", "mismatch", "the state that is kept after an epoch is not that of the training")
+        raise NotExact("mismatch", "the states that are kept are not one of each epoch of the training")
+    if kept != states:
+        raise NotExact("mismatch", "the recomputed epochs are not those of the transcript")
+    for epoch, state in enumerate(states):
+        if state_digest(server.store.epoch_state(epoch)) != state:
+            raise NotExact("mismatch", "the state that is kept after an epoch is not that of the training")
     if losses != tuple(model.losses):
-        return Check(what, "state", "mismatch", "the recomputed losses are not those that are recorded")
+        raise NotExact("mismatch", "the recomputed losses are not those that are recorded")
     rows = sum(record.rows for record in shards)
     taken = len(shards) - min(recomputed, len(shards))
-    of = f"{counted(rows, 'row')} of {counted(len(shards), 'shard')}"
-    as_held = f", {taken} of them taken as the server holds them" if taken else ""
-    return Check(what, "state", "exact", f"server half recomputed from {of}{as_held}")
+    as_held = f", of which {taken} were not recomputed" if taken else ""
+    return f"server half recomputed from {counted(rows, 'row')} of {counted(len(shards), 'shard')}{as_held}"

@@ -68,20 +68,20 @@ class Codebook:
         Raises:
             DataError: the codes differ; the message names one that is not in the codebook.
         """
-        wanted = tuple(Label("", code) for code in range(self.outputs))
-        if tuple(labels) != wanted:
-            odd = next((x.name for x in labels if x not in wanted), None)
-            what = f"code {odd!r} is outside the codebook" if odd is not None else f"{len(labels)} codes were answered"
+        wanted = [Label("", code) for code in range(self.outputs)]
+        if list(labels) != wanted:
+            odd = [label.name for label in labels if label not in wanted]
+            fault = f"code {odd[0]!r} is outside the codebook" if odd else f"{len(labels)} codes were answered"
             raise DataError(
-                f"{what}, which has codes 0 to {self.outputs - 1}: the server's model belongs to another group."
+                f"{fault}, which has codes 0 to {self.outputs - 1}: the server's model belongs to another group."
             )
 
     # --- kept encrypted ------------------------------------------------------------------------------------
 
     def sealed(self, key: GroupKey) -> bytes:
         """Return the codebook encrypted, as it is stored on a client's disk."""
-        codebook = [[label.text, list(codes)] for label, codes in self.codes.items()]
-        return key.seal([self.federation, self.version, self.outputs, codebook, self.id], "codebook")
+        codes = [[label.text, own] for label, own in self.codes.items()]
+        return key.seal([self.federation, self.version, self.outputs, codes, self.id], "codebook")
 
     @classmethod
     def opened(cls, sealed: bytes, key: GroupKey) -> Codebook:
@@ -91,13 +91,14 @@ class Codebook:
             CorruptError: it was altered, or belongs to another federation or group.
         """
         try:
-            federation, version, outputs, codebook, name = key.open(sealed, "codebook")
+            federation, version, outputs, entries, name = key.open(sealed, "codebook")
         except CorruptError as problem:
             raise CorruptError(
                 "the codebook cannot be read: it was altered, or is that of another federation or invitation. Restore "
                 "the client's folder from a backup, or forget the whole client (everything=True)."
             ) from problem
-        return cls(federation, version, outputs, {Label.parse(t): tuple(c) for t, c in codebook}, name)
+        codes = {Label.parse(text): tuple(own) for text, own in entries}
+        return cls(federation, version, outputs, codes, name)
 
 
 def settings_text(masking: Masking) -> str:
@@ -106,4 +107,6 @@ def settings_text(masking: Masking) -> str:
     The code of a mode from outside is part of it, so that clients with another version of it notice before they agree.
     """
     text = to_toml(masking, added_later=False)
-    return text + "".join(f"{name}: {origin}\n" for name, origin in origins(masking).items())
+    for name, origin in origins(masking).items():
+        text += f"{name}: {origin}\n"
+    return text

@@ -23,9 +23,9 @@ from splitwiper.errors import ConfigError, DataError
 from splitwiper.wire import Label
 from splitwiper.wire.labels import in_order
 
+# Turns per client after which the negotiation is abandoned. With the lowest probabilities that settings allow, the
+# chance of needing half as many is below 10^-200.
 MOST_TURNS = 100_000
-"""Turns per client after which the negotiation is abandoned. With the lowest probabilities that settings allow, the
-chance of needing half as many is below 10^-200."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Conversation:
     def take(self, turn: Turn) -> None:
         """Record the speaker's turn and advance to the next client that is not done."""
         self.turns.append(turn)
-        self.pool |= set(turn.added)
+        self.pool.update(turn.added)
         if turn.done:
             self._done.add(turn.client)
         while len(self._done) < len(self.roster):
@@ -112,9 +112,9 @@ def agree(participants: Sequence[Participant]) -> Consensus:
     Raises:
         ConfigError: it does not end.
     """
-    by_name = {p.client: p for p in participants}
-    talk = Conversation(list(by_name))
-    while (found := talk.consensus) is None:
-        talk.check_length()
-        talk.take(by_name[talk.speaker or ""].speak(talk.pool))
-    return found
+    by_name = {participant.client: participant for participant in participants}
+    conversation = Conversation(list(by_name))
+    while (consensus := conversation.consensus) is None:
+        conversation.check_length()
+        conversation.take(by_name[conversation.speaker or ""].speak(conversation.pool))
+    return consensus

@@ -21,8 +21,8 @@ from splitwiper.masking.consensus import Consensus, Conversation, Participant, T
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.wire import Label, Posted, lock_of
 
+# Bound into the message that abandons a negotiation, in place of the hash of all messages before it.
 _GIVEN_UP = b"given up"
-"""Bound into the message that abandons a negotiation, in place of the hash of all messages before it."""
 
 
 class MessageRelay(Protocol):
@@ -41,7 +41,7 @@ class Negotiation:
     """A negotiation about labels as one member of the group follows it.
 
     Args:
-        board: the relay.
+        relay: the relay, as clients reach it.
         key: the group's key.
         version: the version of the codebook under negotiation.
         strangers: whether clients outside the group can post on the relay. Their messages must stop nobody: a message
@@ -49,19 +49,16 @@ class Negotiation:
             a message that cannot be read is an error.
     """
 
-    def __init__(self, board: MessageRelay, key: GroupKey, version: int, *, strangers: bool = False) -> None:
-        self._board, self._key, self._strangers = board, key, strangers
+    def __init__(self, relay: MessageRelay, key: GroupKey, version: int, *, strangers: bool = False) -> None:
+        self._relay, self._key, self._strangers = relay, key, strangers
         self.version, self.topic = version, f"labels/{version}"
         self.proof = key.derive("erase", self.topic)
         """Has the server erase the negotiation: only the group can derive it."""
         self._lock = lock_of(self.proof) if strangers else b""
         self._heard = self._nothing()
-        self._place = 0
-        """The first sequence number that was not read yet."""
-        self._last: int | None = None
-        """The sequence number of the last message that was read."""
-        self._said: Conversation | None = None
-        """None until the first turn."""
+        self._place = 0  # the first sequence number that was not read yet
+        self._last: int | None = None  # that of the last message that was read
+        self._conversation: Conversation | None = None  # None until the first turn
         self.unread: dict[str, int] = {}
         """Senders whose latest message could not be read, with its sequence number."""
         self.masking = ""
@@ -72,17 +69,17 @@ class Negotiation:
     @property
     def roster(self) -> tuple[str, ...]:
         """The participants; empty before the first turn."""
-        return self._said.roster if self._said else ()
+        return self._conversation.roster if self._conversation else ()
 
     @property
     def speaker(self) -> str | None:
         """The client whose turn it is; None before the first turn, and when all are done."""
-        return self._said.speaker if self._said else None
+        return self._conversation.speaker if self._conversation else None
 
     @property
-    def words(self) -> int:
+    def turns(self) -> int:
         """The number of turns so far."""
-        return len(self._said.turns) if self._said else 0
+        return len(self._conversation.turns) if self._conversation else 0
 
     @property
     def silent(self) -> tuple[str, ...]:
@@ -91,7 +88,7 @@ class Negotiation:
 
     def spoken(self, client: str) -> int:
         """Return how many turns a client has taken."""
-        return sum(turn.client == client for turn in self._said.turns) if self._said else 0
+        return sum(turn.client == client for turn in self._conversation.turns) if self._conversation else 0
 
     def listen(self) -> None:
         """Read the messages posted since the last call.
@@ -99,20 +96,20 @@ class Negotiation:
         Raises:
             CorruptError: a message cannot be opened, or comes out of turn.
         """
-        for message in self._board.posted(self.topic, self._place):
+        for message in self._relay.posted(self.topic, self._place):
             if message.body:
                 self._hear(message)
             self._place = message.place + 1
 
     def _hear(self, message: Posted) -> None:
         try:
-            said = self._opened(message)
+            contents = self._opened(message)
         except CorruptError as problem:
             if not self._strangers:
                 raise CorruptError(unreadable(message.sender, message.place)) from problem
             self.unread[message.sender] = message.place
             return
-        self._take(message.sender, message.place, said)
+        self._take(message.sender, message.place, contents)
         self._heard.update(message.body)
         self._last = message.place
         self.unread.pop(message.sender, None)
@@ -130,35 +127,35 @@ class Negotiation:
         for bound in (self._heard.digest(), _GIVEN_UP):
             with suppress(CorruptError):
                 return self._key.open(body, *where, bound)
-        said = self._key.open(body, *where, self._nothing().digest())
+        contents = self._key.open(body, *where, self._nothing().digest())
         if self.consensus is not None:
             raise CorruptError("a negotiation that has ended cannot be restarted.")
         self._forget()
-        return said
+        return contents
 
     def _forget(self) -> None:
-        self._said, self._heard, self.masking = None, self._nothing(), ""
+        self._conversation, self._heard, self.masking = None, self._nothing(), ""
 
     def _nothing(self) -> hashlib._Hash:
         """Return the running hash before the first message, which covers only the federation's id."""
         return hashlib.sha256(self._key.federation.encode())
 
-    def _take(self, sender: str, place: int, said: Any) -> None:
+    def _take(self, sender: str, place: int, contents: Any) -> None:
         try:
-            if "successors" in said:
-                self._leave(said["successors"])
+            if "successors" in contents:
+                self._leave(contents["successors"])
                 return
-            talk = self._said or Conversation(_names(said["roster"]))
-            turn = Turn(sender, tuple(Label.parse(text) for text in said["added"]), bool(said["done"]))
+            conversation = self._conversation or Conversation(_names(contents["roster"]))
+            turn = Turn(sender, tuple(map(Label.parse, contents["added"])), bool(contents["done"]))
         except (KeyError, TypeError, ValueError) as problem:
             raise CorruptError(
                 f"message {place} of the negotiation about labels, from {sender!r}, has an unknown form: "
                 "another program wrote it."
             ) from problem
-        if self.successors or sender != talk.speaker:
+        if self.successors or sender != conversation.speaker:
             raise CorruptError(f"message {place} of the negotiation about labels, from {sender!r}, is out of turn.")
-        talk.take(turn)
-        self._said, self.masking = talk, self.masking or str(said.get("masking", ""))
+        conversation.take(turn)
+        self._conversation, self.masking = conversation, self.masking or str(contents.get("masking", ""))
 
     def _leave(self, successors: Any) -> None:
         if self.consensus is None:  # a finished agreement stands
@@ -175,26 +172,27 @@ class Negotiation:
             Whether a turn was posted.
         """
         self.listen()
-        talk = self._said or Conversation(roster)
-        if talk.speaker != participant.client or self.successors:
+        conversation = self._conversation or Conversation(roster)
+        if conversation.speaker != participant.client or self.successors:
             return False
         if self._is_gone():  # this process was suspended so long that the negotiation was erased: read it all again
             self._forget()
             self._place, self._last = 0, None
             return self.speak(participant, roster)
-        talk.check_length()
-        turn = participant.speak(talk.pool)
-        said: dict[str, Any] = {"added": [label.text for label in turn.added], "done": turn.done}
-        if self._said is None:  # the first turn names the participants and the settings
-            said |= {"roster": list(roster), "masking": settings_text(participant.manner)}
+        conversation.check_length()
+        turn = participant.speak(conversation.pool)
+        contents: dict[str, Any] = {"added": [label.text for label in turn.added], "done": turn.done}
+        if self._conversation is None:  # the first turn names the participants and the settings
+            contents |= {"roster": list(roster), "masking": settings_text(participant.manner)}
         where = (self.topic, participant.client, self._place)
-        return self._say(participant.client, self._lock + self._key.seal(said, *where, self._heard.digest()))
+        body = self._lock + self._key.seal(contents, *where, self._heard.digest())
+        return self._post(participant.client, body)
 
     def _is_gone(self) -> bool:
         """Return whether the last message that was read has been erased since."""
         if not self._strangers or self._last is None:
             return False
-        there = self._board.posted(self.topic, self._last)
+        there = self._relay.posted(self.topic, self._last)
         return not there or not there[0].body
 
     def give_up(self, client: str, successors: Sequence[str]) -> None:
@@ -206,13 +204,13 @@ class Negotiation:
         self.listen()
         while self.consensus is None and not self.successors:
             where = (self.topic, client, self._place)
-            self._say(client, self._key.seal({"successors": list(successors)}, *where, _GIVEN_UP))
+            self._post(client, self._key.seal({"successors": list(successors)}, *where, _GIVEN_UP))
 
-    def _say(self, client: str, body: bytes) -> bool:
+    def _post(self, client: str, body: bytes) -> bool:
         """Post a message, unless another came first: from a stranger, or another process in this client's name."""
         place = self._place
         try:
-            self._board.post(client, self.topic, place, body)
+            self._relay.post(client, self.topic, place, body)
         except DataError:
             self.listen()
             if self._place == place:  # no other message came first, so this one was refused
@@ -224,7 +222,7 @@ class Negotiation:
     @property
     def consensus(self) -> Consensus | None:
         """The agreed labels once everybody is done, else None."""
-        return self._said.consensus if self._said else None
+        return self._conversation.consensus if self._conversation else None
 
 
 def unreadable(sender: str, place: int) -> str:

@@ -88,10 +88,10 @@ def _check_assigned(held: ModeInputs, codebook: Codebook, source: Array, codes: 
 def _order(held: ModeInputs, codebook: Codebook, plan: ShardPlan) -> Array:
     """Order rows by HMACs under a key of only this shard: a row's position reveals nothing of it or other shards."""
     key = mac(held.key, "masking", "order", hashlib.sha256(held.macs.tobytes()).digest(), codebook.id)
-    macs = [row.tobytes() for row in held.macs]
+    macs = held.macs[plan.source]  # rows of the shard × 32 bytes
     words = []
-    for number, row in enumerate(plan.source.tolist()):  # with the number, since a row may be sent several times
-        words.append(hmac.digest(key, macs[row] + number.to_bytes(8, "little"), "sha256"))
+    for number, row in enumerate(macs):  # with the number, since a row may be sent several times
+        words.append(hmac.digest(key, row.tobytes() + number.to_bytes(8, "little"), "sha256"))
     return np.array(sorted(range(len(words)), key=words.__getitem__))
 
 
@@ -103,16 +103,16 @@ def _cover(held: ModeInputs, source: Array, codes: Array, masking: Masking) -> l
     # in the order of codes, so that the draws are taken in the same order whenever the rows are the same
     by_code = {int(code): np.flatnonzero(codes == code) for code in np.unique(codes)}
     least = math.ceil(masking.cover * max(map(len, by_code.values())))
-    out = []
+    blends = []
     for rows in by_code.values():
         for _ in range(least - len(rows)):
             first = int(rows[draws.below(len(rows))])
-            out.append(_blend(held, source, rows, first, draws))
-    missing = -(len(source) + len(out)) % masking.pad if masking.pad else 0
+            blends.append(_blend(held, source, rows, first, draws))
+    missing = -(len(source) + len(blends)) % masking.pad if masking.pad else 0  # up to the next multiple
     for _ in range(missing):
         first = draws.below(len(source))
-        out.append(_blend(held, source, by_code[int(codes[first])], first, draws))
-    return out
+        blends.append(_blend(held, source, by_code[int(codes[first])], first, draws))
+    return blends
 
 
 def _blend(held: ModeInputs, source: Array, rows: Array, first: int, draws: Draws) -> tuple[int, int, float]:

@@ -69,7 +69,7 @@ class GroupKey:
     def seal(self, message: Any, *bound: Part) -> bytes:
         """Encrypt a message for the group; it opens only where ``bound`` is the same."""
         plain = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
-        room = -(-(len(plain) + 4) // SIZE) * SIZE
+        room = -(-(len(plain) + 4) // SIZE) * SIZE  # rounded up; 4 bytes hold the length
         nonce = os.urandom(_NONCE)
         padded = len(plain).to_bytes(4, "little") + plain.ljust(room - 4, b"\0")
         sealed: bytes = self._cipher().encrypt(nonce, padded, encode([self.federation, *bound]))
@@ -110,7 +110,7 @@ class Draws:
 
     def below(self, limit: int) -> int:
         """Draw a number from 0 to ``limit`` − 1, uniformly (by rejection)."""
-        reach = 2**64 - 2**64 % limit
+        reach = 2**64 - 2**64 % limit  # a multiple of the limit: above it, small numbers would come more often
         while True:
             self._count += 1
             raw = hmac.digest(self._key, self._count.to_bytes(8, "little"), "sha256")
@@ -119,8 +119,8 @@ class Draws:
 
     def shuffled(self, items: list[Any]) -> list[Any]:
         """Return the items in random order (Fisher–Yates)."""
-        out = list(items)
-        for last in range(len(out) - 1, 0, -1):
+        shuffled = list(items)
+        for last in range(len(shuffled) - 1, 0, -1):
             other = self.below(last + 1)
-            out[last], out[other] = out[other], out[last]
-        return out
+            shuffled[last], shuffled[other] = shuffled[other], shuffled[last]
+        return shuffled

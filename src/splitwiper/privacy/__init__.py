@@ -1,8 +1,7 @@
 """Noise on activations, on the client's side only: mechanisms, secure streams, and accounting.
 
 The setting `reading` says what epsilon is stated for; `stated` gives the epsilon of a row *and* of a value for any
-setting, and `Budget` after all releases. The paper's two inferred readings are in `calibration.paper`, its theorem in
-numbers in `theorem.theorem_table`.
+setting, and `Budget` after all releases. The paper's two inferred readings are in `calibration.paper`.
 """
 
 from splitwiper.config import Noise

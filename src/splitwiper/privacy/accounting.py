@@ -86,12 +86,15 @@ class Spending:
         """The spending in one sentence."""
         if self.mechanism == "none":
             return "no noise: activations cross the cut as they are"
-        what = [plural(self.uploads, "upload")] * bool(self.uploads)
-        what += [f"predictions through {plural(self.predictions, 'half', 'halves')}"] * bool(self.predictions)
-        if not what:
+        releases = []
+        if self.uploads:
+            releases.append(plural(self.uploads, "upload"))
+        if self.predictions:
+            releases.append(f"predictions through {plural(self.predictions, 'half', 'halves')}")
+        if not releases:
             return "nothing was sent yet, and nothing spent"
-        row, value = (e.text(self.delta) for e in (self.row, self.value))
-        return f"each row of {plural(self.values, 'value')}: {row} after {' and '.join(what)}; each value: {value}"
+        row, value = self.row.text(self.delta), self.value.text(self.delta)
+        return f"each row of {plural(self.values, 'value')}: {row} after {' and '.join(releases)}; each value: {value}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +120,8 @@ class Budget:
         Raises:
             ConfigError: dp-accounting is not installed.
         """
-        spread = self.noise.reading != "row"  # whether each value of a row spends on its own
-        row, value = self._epsilon(self.values if spread else 1), self._epsilon(1)
+        # what is stated for a row is spent once by all of its values; otherwise each value spends on its own
+        row, value = self._epsilon(1 if self.noise.reading == "row" else self.values), self._epsilon(1)
         count = dict.fromkeys(KINDS, 0)
         for release in self.releases:
             count[release.kind] += release.times
@@ -136,8 +139,11 @@ class Budget:
     def _epsilon(self, values: int) -> Epsilon:
         if not self.noise.is_on:
             return Epsilon(pure=None, at_delta=None)
-        mean = self.noise.reading == "mean"
-        losses = [PrivacyLoss(r.group if mean else 1, r.times * r.copies * values) for r in self.releases]
+        losses = []
+        for release in self.releases:
+            # noise for the mean of a group is smaller by the group's size, so a row of it loses as much more
+            factor = release.group if self.noise.reading == "mean" else 1
+            losses.append(PrivacyLoss(factor, release.times * release.copies * values))
         pure, at_delta = compose(self.noise, losses)
         return Epsilon(pure=pure, at_delta=at_delta)
 
@@ -145,8 +151,8 @@ class Budget:
 def stated(noise: Noise, *, values: int, group: int = 1) -> Spending:
     """Return what one upload spends of each row and of each value: what the settings really mean.
 
-    >>> said = stated(Noise(mechanism="laplace", epsilon=0.2, clip=1.0, reading="value"), values=4096)
-    >>> said.value.pure, round(said.row.pure, 1)
+    >>> spending = stated(Noise(mechanism="laplace", epsilon=0.2, clip=1.0, reading="value"), values=4096)
+    >>> spending.value.pure, round(spending.row.pure, 1)
     (0.2, 819.2)
     """
     return Budget(noise=noise, values=values, releases=(Release(kind="upload", group=group),)).spent()

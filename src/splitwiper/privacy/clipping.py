@@ -10,11 +10,11 @@ from torch import Tensor
 
 from splitwiper.config import Noise
 
+# Norms are summed in whole numbers of 2⁻⁴⁰: sums of floats would depend on their order.
 _ONE = 2.0**40
-"""Norms are summed in whole numbers of 2⁻⁴⁰: sums of floats would depend on their order."""
+# Rows are scaled slightly below the bound, so that no rounding lifts them above it.
 _SAFE = 1 - 2.0**-20
-"""Rows are scaled slightly below the bound, so that no rounding lifts them above it."""
-_BLOCK = 1 << 18
+_BLOCK = 1 << 18  # values at a time, so that a block stays in the processor's cache
 
 
 def clip_rows(values: Tensor, noise: Noise, factors: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -34,7 +34,7 @@ def row_factors(columns: Mapping[str, Tensor], noise: Noise) -> Tensor:
     first = next(iter(columns.values()))
     total = torch.zeros(len(first), dtype=torch.int64, device=first.device)
     for values in columns.values():
-        flat = values.reshape(len(values), math.prod(values.shape[1:]))
+        flat = values.reshape(len(values), math.prod(values.shape[1:]))  # rows × values
         step = max(1, _BLOCK // max(1, flat.shape[1]))
         for start in range(0, len(flat), step):
             part = clip_rows(flat[start : start + step], noise).mul_(1 / noise.clip)

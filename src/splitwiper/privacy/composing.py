@@ -13,10 +13,10 @@ from splitwiper.extras import check_installed
 from splitwiper.privacy.calibration import deviation
 
 _ORDERS = [float(order) for order in 1 + np.geomspace(0.0101, 1e5, 200)]
+# Points of a privacy loss distribution, whatever its range: at most a second's work, and always an upper bound.
 _CELLS = 40_000
-"""Points of a privacy loss distribution, whatever its range: at most a second's work, and always an upper bound."""
+# Larger pure epsilons are left to Rényi divergences, which are as tight there and cannot overflow.
 _WIDEST = 10_000.0
-"""Larger pure epsilons are left to Rényi divergences, which are as tight there and cannot overflow."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,6 @@ def _distribution(each: Sequence[tuple[float, int]], delta: float, cell: float) 
 
     total = pld.identity(value_discretization_interval=cell)
     for epsilon, count in each:
-        one = pld.from_laplace_mechanism(1 / epsilon, value_discretization_interval=cell)
-        total = total.compose(one.self_compose(count))
+        release = pld.from_laplace_mechanism(1 / epsilon, value_discretization_interval=cell)
+        total = total.compose(release.self_compose(count))
     return float(total.get_epsilon_for_delta(delta))

@@ -29,9 +29,9 @@ from splitwiper.seeding import Part
 
 BLOCK = 1 << 18
 """Values per block of noise, so that memory is bounded and a block stays in the processor's cache."""
+# The same on a GPU, where a block must be large enough to be worth its kernel launches.
 _GPU_BLOCK = 1 << 22
-"""The same on a GPU, where a block must be large enough to be worth its kernel launches."""
-_GRID = 11
+_GRID = 11  # sums are rounded to multiples of 2⁻¹¹ of the next power of two above the scale
 
 
 def protect(
@@ -69,7 +69,7 @@ def protect(
 
 def _name(noise: Noise, group: int | Tensor) -> list[Part]:
     """Name the part of a stream for these settings: noise of two scales from the same words would reveal the value."""
-    numbers = [repr(v) for v in (noise.epsilon, noise.delta, noise.clip, noise.nonnegative)]
+    numbers = map(repr, (noise.epsilon, noise.delta, noise.clip, noise.nonnegative))
     return [noise.mechanism, noise.reading, *numbers, "" if isinstance(group, Tensor) else group]
 
 
@@ -99,7 +99,7 @@ def _noisy(
     scales = scales[0].to(values.device), scales[1].to(values.device)
     for first in range(0, len(flat), step):
         rows = slice(first, min(first + step, len(flat)))
-        size, grid = (s if len(s) == 1 else s[rows] for s in scales)
+        size, grid = scales if len(scales[0]) == 1 else (scales[0][rows], scales[1][rows])
         # The order matters: noise is added to clipped values, or it would not cover them; and the sum is rounded to a
         # grid that is the same for every value, or its low bits would reveal the value (see `sampling`).
         drawn = draw(source, name, first, scratch.of(rows.stop - first)).mul_(size)

@@ -23,27 +23,26 @@ from torch import Tensor
 from splitwiper.privacy.sources import NoiseSource
 from splitwiper.seeding import Part
 
-_SIGN = -(1 << 31)
-"""The sign bit of a float32."""
+_SIGN = -(1 << 31)  # the sign bit of a float32, in an int32
 
 
 class Scratch:
     """Two float32 blocks that are reused for every draw: fresh memory costs more than the arithmetic."""
 
     def __init__(self, rows: int, width: int, device: torch.device) -> None:
-        self._blocks = [torch.empty(rows, width, device=device) for _ in range(2)]
+        self._first, self._second = torch.empty(2, rows, width, device=device)
 
     def of(self, rows: int) -> Room:
         """Return working space for the draws of this many rows."""
-        return Room(*(block[:rows] for block in self._blocks))
+        return Room(self._first[:rows], self._second[:rows])
 
 
 @dataclass(frozen=True)
 class Room:
     """Working space for the draws of one block: rows × width, twice."""
 
-    one: Tensor
-    two: Tensor
+    first: Tensor
+    second: Tensor
 
 
 Sampler = Callable[[NoiseSource, Sequence[Part], int, Room], Tensor]
@@ -54,11 +53,12 @@ def laplace(source: NoiseSource, name: Sequence[Part], first: int, room: Room) -
 
     A first word of 32 bits and a second of 16 make a number in [-1, 1] that is never 0, because the second is odd.
     """
-    signed, out = room.one, room.two
+    signed, out = room.first, room.second
     rows, width = signed.shape
     _fill(signed, source.words([*name, "first"], "<i4", first=first, rows=rows, width=width))
     _fill(out, source.words([*name, "second"], "<i2", first=first, rows=rows, width=width).bitwise_or_(1))
     signed.add_(out, alpha=2.0**-16).mul_(2.0**-31)
+    # minus the logarithm of the size is exponential noise: give it the sign of the number, by its bit
     torch.abs(signed, out=out).log_()
     out.view(torch.int32).bitwise_xor_(signed.view(torch.int32).bitwise_and_(_SIGN))
     return out
@@ -66,7 +66,7 @@ def laplace(source: NoiseSource, name: Sequence[Part], first: int, room: Room) -
 
 def gaussian(source: NoiseSource, name: Sequence[Part], first: int, room: Room) -> Tensor:
     """Draw Gaussian noise of deviation 1 for the rows from ``first`` on, from two words each (Box–Muller, cosine)."""
-    radius, out = room.one, room.two
+    radius, out = room.first, room.second
     rows, width = radius.shape
     _fill(radius, source.words([*name, "first"], "<i4", first=first, rows=rows, width=width))
     _fill(out, source.words([*name, "second"], "<i4", first=first, rows=rows, width=width))

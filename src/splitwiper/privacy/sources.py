@@ -73,13 +73,17 @@ class ByContent:
 
 def row_contents(inputs: Mapping[str, Tensor | Array]) -> list[bytes]:
     """Return a digest of every row's inputs: names, types, shapes and bytes."""
-    arrays = {n: np.ascontiguousarray(v.cpu() if isinstance(v, Tensor) else v) for n, v in sorted(inputs.items())}
-    counts = {len(a) for a in arrays.values()}
+    arrays: list[Array] = []
+    head = b""  # the same for all rows
+    for name, values in sorted(inputs.items()):
+        array = np.ascontiguousarray(values.cpu() if isinstance(values, Tensor) else values)
+        head += encode([name, array.dtype.str, *array.shape[1:]])
+        arrays.append(array)
+    counts = set(map(len, arrays))
     if len(counts) != 1:
         raise DataError(f"inputs have {sorted(counts)} rows: give at least one input, and as many rows of each.")
-    head = b"".join(encode([name, a.dtype.str, *a.shape[1:]]) for name, a in arrays.items())
     digests = []
-    for row in range(*counts):
-        content = b"".join(array[row].tobytes() for array in arrays.values())
+    for parts in zip(*arrays, strict=True):
+        content = b"".join(part.tobytes() for part in parts)
         digests.append(hashlib.sha256(head + content).digest())
     return digests

@@ -17,9 +17,8 @@ from splitwiper.extras import check_installed
 from splitwiper.seeding import Part, mac
 from splitwiper.wire.columns import Array
 
-_ZEROS = bytes(1 << 18)
-_BLOCK = 16
-"""Bytes in a block of AES."""
+_ZEROS = bytes(1 << 18)  # encrypted, they become the stream
+_BLOCK = 16  # bytes in a block of AES
 _NEEDS = {"laplace": ("cryptography",), "gaussian": ("cryptography", "dp_accounting"), "none": ()}
 
 
@@ -41,7 +40,7 @@ class SecureStream:
     def words(self, start: int, count: int, kind: str = "<i4") -> Array:
         """Return words ``start`` to ``start + count`` of a stream of integers, of 32 bits or as ``kind`` says."""
         per = _BLOCK // np.dtype(kind).itemsize
-        lead = start % per
+        lead = start % per  # words of the first block that were not asked for
         raw = np.empty(lead + count, kind)
         self._fill(raw, start // per)
         return raw[lead:]

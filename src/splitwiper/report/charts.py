@@ -6,10 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_MOST_DOTS = 40
-"""With more values than this, dots on a curve would touch."""
-_MOST_MARKS = 6
-"""Numbers that fit below a curve on a phone."""
+_MOST_DOTS = 40  # with more values than this, dots on a curve would touch
+_MOST_MARKS = 6  # numbers that fit below a curve on a phone
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,10 @@ class CurveChart:
 
 def longest(pairs: Sequence[Pair]) -> float:
     """Return the largest value of all pairs; 0 if there is none."""
-    return _largest(value for pair in pairs for value in (pair.first, pair.second))
+    values: list[float | None] = []
+    for pair in pairs:
+        values += [pair.first, pair.second]
+    return _largest(values)
 
 
 def part(value: float | None, whole: float) -> float:
@@ -81,15 +82,17 @@ def curve_chart(lines: Sequence[tuple[str, Sequence[float]]], *, label: str, acr
         label: describes the chart.
         across: the title of the horizontal axis.
     """
-    steps = ticks(_largest(value for _, values in lines for value in values))
-    last = max((len(values) for _, values in lines), default=1)
+    top, last = 0.0, 1
+    for _, values in lines:
+        top, last = max(top, _largest(values)), max(last, len(values))
+    steps = ticks(top)
 
     def x_of(number: int) -> float:
         return round(100 * (number - 1) / (last - 1), 2) if last > 1 else 50.0
 
     curves = []
     for name, values in lines:
-        path, dots, pen_is_down = "", [], False
+        path, dots, pen_is_down = "", [], False  # a path of SVG: M moves the pen, and L draws a line
         for number, value in enumerate(values, start=1):
             if not math.isfinite(value):
                 pen_is_down = False
@@ -99,13 +102,9 @@ def curve_chart(lines: Sequence[tuple[str, Sequence[float]]], *, label: str, acr
             pen_is_down = True
             dots.append(Dot(x, y, f"{name}, {number}: {value:.4g}"))
         curves.append(Curve(path, tuple(dots) if last <= _MOST_DOTS else ()))
-    return CurveChart(
-        label=label,
-        across=across,
-        up_marks=tuple((round(100 * step / steps[-1], 2), f"{step:g}") for step in steps),
-        across_marks=tuple((x_of(number), str(number)) for number in _numbers_to_mark(last)),
-        curves=tuple(curves),
-    )
+    up_marks = [(round(100 * step / steps[-1], 2), f"{step:g}") for step in steps]
+    across_marks = [(x_of(number), str(number)) for number in _numbers_to_mark(last)]
+    return CurveChart(label, across, tuple(up_marks), tuple(across_marks), tuple(curves))
 
 
 def ticks(top: float, most: int = 5) -> list[float]:
@@ -118,8 +117,11 @@ def ticks(top: float, most: int = 5) -> list[float]:
         return [0.0, 1.0]
     # the step is 1, 2, 2.5, 5 or 10 times a power of ten: the smallest of these that needs at most `most` steps
     scale = 10.0 ** math.floor(math.log10(top / most))
-    step = next(scale * factor for factor in (1, 2, 2.5, 5, 10) if scale * factor * most >= top * (1 - 1e-9))
-    return [round(step * place, 12) for place in range(math.ceil(top / step - 1e-9) + 1)]
+    for factor in (1, 2, 2.5, 5, 10):
+        step = scale * factor
+        if step * most >= top * (1 - 1e-9):
+            break
+    return [round(step * number, 12) for number in range(math.ceil(top / step - 1e-9) + 1)]
 
 
 def _numbers_to_mark(last: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from splitwiper.federation import Verification
@@ -84,21 +85,18 @@ class ReportData:
     @property
     def requester(self) -> ReportedClient | None:
         """The client that made the request, if its costs are known."""
-        return next((c for c in self.clients if c.requester), None)
+        return next((client for client in self.clients if client.requester), None)
 
     @property
     def others(self) -> tuple[ReportedClient, ...]:
         """All clients that did not make the request."""
-        return tuple(c for c in self.clients if not c.requester)
+        return tuple(client for client in self.clients if not client.requester)
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Every label mentioned anywhere, in order of first mention."""
-        seen: dict[str, None] = dict.fromkeys(self.before.per_label)
-        seen.update(dict.fromkeys(self.after.per_label))
-        for client in self.clients:
-            seen.update(dict.fromkeys(client.labels_before))
-        return tuple(seen)
+        held = chain.from_iterable(client.labels_before for client in self.clients)
+        return tuple(dict.fromkeys(chain(self.before.per_label, self.after.per_label, held)))
 
     @property
     def asked_labels(self) -> tuple[str, ...]:
@@ -109,4 +107,4 @@ class ReportData:
 
     def keepers(self, label: str) -> tuple[str, ...]:
         """Return the other clients that hold rows of ``label``."""
-        return tuple(c.name for c in self.others if c.labels_before.get(label, 0) > 0)
+        return tuple(client.name for client in self.others if client.labels_before.get(label, 0) > 0)

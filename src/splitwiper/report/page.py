@@ -41,26 +41,29 @@ def render(report: ReportData) -> str:
     A pure function: the same data give the same bytes. The page loads nothing and runs nothing.
     """
     before, after = report.before.per_label, report.after.per_label
-    accuracy = [Pair(name, before.get(name), after.get(name), mark(report, name)) for name in {**before, **after}]
+    accuracy = []
+    for name in {**before, **after}:
+        accuracy.append(Pair(name, before.get(name), after.get(name), mark(report, name)))
     times, traffic = _costs(report)
-    page = (
-        templates()
-        .get_template("unlearning.html")
-        .render(
-            report=report,
-            title=report.title,
-            verdict=verdict(report),
-            tiles=key_figures(report),
-            work_of_others=work_of_others(report),
-            accuracy=accuracy,
-            without_output=[name for name in report.asked_labels if name in before and name not in after],
-            times=times,
-            traffic=traffic,
-            total_learn=sum((client.learn for client in report.clients), Spent(report.server.learn_seconds)),
-            total_unlearn=sum((client.unlearn for client in report.clients), Spent(report.server.unlearn_seconds)),
-            losses=_losses(report),
-            receipt_json=json.dumps(report.receipt, indent=2, ensure_ascii=False, default=_plain),
-        )
+    # the server's bytes are those of the clients, so only its seconds are added
+    learn, unlearn = Spent(report.server.learn_seconds), Spent(report.server.unlearn_seconds)
+    for client in report.clients:
+        learn, unlearn = learn + client.learn, unlearn + client.unlearn
+    template = templates().get_template("unlearning.html")
+    page = template.render(
+        report=report,
+        title=report.title,
+        verdict=verdict(report),
+        tiles=key_figures(report),
+        work_of_others=work_of_others(report),
+        accuracy=accuracy,
+        without_output=[name for name in report.asked_labels if name in before and name not in after],
+        times=times,
+        traffic=traffic,
+        total_learn=learn,
+        total_unlearn=unlearn,
+        losses=_losses(report),
+        receipt_json=json.dumps(report.receipt, indent=2, ensure_ascii=False, default=_plain),
     )
     return clean(page)
 
@@ -83,7 +86,7 @@ def clean(document: str) -> str:
 @cache
 def templates() -> Environment:
     """Return the templates; everything in them is escaped unless a template says otherwise."""
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("splitwiper.report"),
         autoescape=select_autoescape(["html"]),  # the style sheet is included as it is
         undefined=StrictUndefined,
@@ -91,13 +94,12 @@ def templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    shown = (formats.count, formats.listed, formats.moment, formats.percent, formats.seconds, formats.size)
-    found.filters |= {function.__name__: function for function in shown}
-    # the same as functions, since a macro cannot be given a filter
-    found.globals |= {function.__name__: function for function in shown}
-    found.globals |= {"outcomes": OUTCOMES, "mark": mark, "plural": formats.plural, "held_cells": held_cells}
-    found.globals |= {"longest": longest, "part": part}
-    return found
+    for function in (formats.count, formats.listed, formats.moment, formats.percent, formats.seconds, formats.size):
+        environment.filters[function.__name__] = function
+        environment.globals[function.__name__] = function  # since a macro cannot be given a filter
+    environment.globals |= {"outcomes": OUTCOMES, "mark": mark, "plural": formats.plural, "held_cells": held_cells}
+    environment.globals |= {"longest": longest, "part": part}
+    return environment
 
 
 def _costs(report: ReportData) -> tuple[list[Pair], list[Pair]]:
@@ -114,15 +116,18 @@ def _costs(report: ReportData) -> tuple[list[Pair], list[Pair]]:
 def _losses(report: ReportData) -> CurveChart | None:
     """Return the server's training loss per epoch, at learning and at unlearning; None if it was not recorded."""
     lines = (("learning", report.server.loss_before), ("unlearning", report.server.loss_after))
-    if not any(math.isfinite(loss) for _, losses in lines for loss in losses):
+    if not any(map(math.isfinite, report.server.loss_before + report.server.loss_after)):
         return None
+    # for readers who cannot see the chart
     last = ", ".join(f"{name} {losses[-1]:.3g}" for name, losses in lines if losses)
     return curve_chart(lines, label=f"Training loss per epoch. Last values: {last}", across="epoch")
 
 
 def held_cells(report: ReportData, client: ReportedClient) -> list[HeldCell]:
     """Return a client's row of the table of counts, a cell for each label."""
-    most = max((rows for one in report.clients for rows in one.labels_before.values()), default=0)
+    most = 0
+    for other in report.clients:
+        most = max([most, *other.labels_before.values()])
     cells = []
     for label in report.labels:
         rows = client.labels_before.get(label, 0)
@@ -137,5 +142,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (set, frozenset)):
-        return sorted(str(item) for item in value)
+        return sorted(map(str, value))
     return value.hex() if isinstance(value, (bytes, bytearray)) else str(value)

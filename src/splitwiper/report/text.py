@@ -96,7 +96,7 @@ def key_figures(report: ReportData) -> tuple[Tile, ...]:
     own = report.requester.unlearn.seconds if report.requester else 0.0
     server = report.server.unlearn_seconds
     learned = report.server.learn_seconds + sum(client.learn.seconds for client in report.clients)
-    change = 100 * (report.after.retained - report.before.retained)
+    change = 100 * (report.after.retained - report.before.retained)  # not finite where nothing was measured
     points = f" {change:+.1f}\xa0points.".replace("-", "−") if math.isfinite(change) else ""
     spent, note = _spent_by_others(report)
     return (
@@ -141,6 +141,9 @@ def mark(report: ReportData, label: str) -> str:
     return "still held" if report.request.level == "class" else ""
 
 
+_UNMEASURED = "was not measured"
+
+
 def _what_was_forgotten(request: ReportedRequest) -> str:
     if request.level == "client":
         return "everything it had contributed"
@@ -149,9 +152,6 @@ def _what_was_forgotten(request: ReportedRequest) -> str:
     if len(request.labels) == 1:
         return f"class ‘{request.labels[0]}’"
     return f"{count(len(request.labels))} classes: {listed(request.labels)}"
-
-
-_UNMEASURED = "was not measured"
 
 
 def _accuracy(report: ReportData) -> str:
@@ -174,7 +174,7 @@ def _change(before: float, after: float) -> str:
     if not (math.isfinite(before) and math.isfinite(after)):
         return _UNMEASURED
     old, new = percent(before), percent(after)
-    if old == new:
+    if old == new:  # as they are shown: a difference that nobody can see would read as a mistake
         return f"stayed at {old}"
     return f"{'fell' if after < before else 'rose'} from {old} to {new}"
 
@@ -186,7 +186,7 @@ def _still_known(report: ReportData) -> str:
             "Similar rows remain, so the model may still answer correctly on the forgotten ones: "
             "it generalises, as a model that never saw them does."
         )
-    kept, keepers = [], {}
+    kept, keepers = [], {}  # labels, and the clients that hold them: each once, in order
     for label in report.asked_labels:
         if names := report.keepers(label):
             kept.append(label)

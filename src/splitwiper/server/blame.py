@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from splitwiper.errors import CorruptError, UntrainableError
-from splitwiper.server.outdated import ShardsChanged, Unchanged
+from splitwiper.server.training import ShardsChanged, StopIfShardsChange
 from splitwiper.store import ShardRecord, ledger
 from splitwiper.wire.shard_check import farthest_value
 
@@ -35,31 +36,30 @@ class Blamed:
 
 
 def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
-    """Find the shard with which training fails; return None if shards changed meanwhile.
+    """Find the shard of a manifest with which training fails; return None if shards changed meanwhile.
 
-    Args:
-        server: trains on subsets of the shards, and publishes nothing.
-        shards: the manifest, on which training failed.
+    The server trains on subsets of the shards, and publishes nothing.
     """
 
     def trains(some: Sequence[ShardRecord]) -> bool:
         if server.store.shards() != shards:
             raise ShardsChanged
         try:
-            chosen = sorted(some, key=lambda one: one.client)
-            server.compute(chosen, warm=server.warm_start(), on_step=Unchanged(server.store, shards))
+            # in a manifest's order: training is a function of it
+            chosen = sorted(some, key=lambda shard: shard.client)
+            server.compute(chosen, warm=server.warm_start(), on_step=StopIfShardsChange(server.store, shards))
         except UntrainableError:
             return False
         return True
 
     try:
         ordered = _by_suspicion(server, shards)
-        place = find_offender(ordered, trains)
+        offender = find_offender(ordered, trains)
     except (CorruptError, ShardsChanged):
         if server.store.shards() != shards:  # a missing file belongs to a replaced shard
             return None
         raise
-    return Blamed(ordered[-1 if place is None else place], place is not None)
+    return Blamed(ordered[-1 if offender is None else offender], offender is not None)
 
 
 def _by_suspicion(server: Server, shards: Sequence[ShardRecord]) -> list[ShardRecord]:
@@ -70,13 +70,12 @@ def _by_suspicion(server: Server, shards: Sequence[ShardRecord]) -> list[ShardRe
     """
     with server.store.database.reading() as db:
         changed = ledger.shards_since_model(db)
-    values = [farthest_value(one, server.columns) for one in server.open_shards(shards)]
-
-    def suspicion(one: tuple[ShardRecord, float]) -> tuple[int, bool, float]:
-        shard, value = one
-        return math.frexp(value)[1], shard.client in changed, value
-
-    return [shard for shard, _ in sorted(zip(shards, values, strict=True), key=suspicion)]
+    suspicion: dict[str, tuple[int, bool, float]] = {}
+    for record, shard in zip(shards, server.open_shards(shards), strict=True):
+        value = farthest_value(shard, server.columns)
+        # `frexp` gives the power of two: values of one magnitude do not decide
+        suspicion[record.client] = math.frexp(value)[1], record.client in changed, value
+    return sorted(shards, key=lambda record: suspicion[record.client])
 
 
 def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool]) -> int | None:
@@ -85,24 +84,16 @@ def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool])
     Training on all of them fails. The returned shard was added to others on which training succeeds, and made it
     fail. A shard that fails on its own is not accused for that: it may simply have too few rows, for
     example one row in front of batch normalisation. It is left out instead. If the others succeed without it, and it
-    fails with few of them as with many, it is at fault; if they fail too, the search continues among them.
-
-    Args:
-        ordered: the shards, the least suspected first.
-        trains: returns whether training on some of them succeeds.
+    fails with few of them as with many, it is at fault; if they fail too, the search continues among them. Shards are
+    ordered with the least suspected first.
     """
     for start in range(min(len(ordered), _ALONE)):  # training on ordered[start:] fails
-        rest, known = ordered[start:], dict[int, bool]()
-
-        def first(count: int, rest: Sequence[_T] = rest, known: dict[int, bool] = known) -> bool:
-            """Return whether training on the first ``count`` shards succeeds; nothing is tried twice."""
-            if count not in known:
-                known[count] = trains(rest[:count])
-            return known[count]
-
-        place = _first_failure(0, len(rest), first)
-        if place:
-            return start + place
+        rest = ordered[start:]
+        # whether training on the first so many of the rest succeeds; nothing is tried twice
+        first = cache(lambda count, rest=rest: trains(rest[:count]))
+        failure = _first_failure(0, len(rest), first)
+        if failure:
+            return start + failure
         if len(rest) > 1 and trains(rest[1:]):
             return start + _without_company(len(rest), first)
     return None
@@ -128,12 +119,8 @@ def _first_failure(good: int, bad: int, first: Callable[[int], bool]) -> int:
     """Return the index of a shard that makes training fail when it is added to those before it.
 
     The last one is tried first, then the two before it, and so on, and then halves: an offender at the end takes one
-    training to find, any other at most about 2 log₂ n.
-
-    Args:
-        good: a number of first shards that can be trained on.
-        bad: a number of first shards that cannot.
-        first: returns whether training on this many first shards succeeds.
+    training to find, any other at most about 2 log₂ n. The first ``good`` shards can be trained on, the first ``bad``
+    cannot.
     """
     step = 1
     while bad - good > 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
-from pathlib import Path
 
 from splitwiper.errors import StoreError
 from splitwiper.exclusive import own_pool
@@ -31,7 +30,7 @@ class TranscriptRecorder:
         self._writer = own_pool(1)
         self._writing = deque[Future[EpochRecord]]()
         self._written: list[EpochRecord] = []
-        self._files: list[Path] = []
+        self._names: list[str] = []
 
     def __enter__(self) -> TranscriptRecorder:
         return self
@@ -41,38 +40,39 @@ class TranscriptRecorder:
         self._erase()
 
     def __call__(self, epoch: int, state: State) -> None:
-        """Queue a state for writing; epoch 0 restarts the recording.
-
-        Raises:
-            DiskFullError: there was no room for one of the states so far.
-        """
+        """Queue a state for writing; epoch 0 restarts the recording. Errors of earlier writes are raised here."""
         if epoch == 0 and self._writing:  # the GPU's memory was full, and training started over
             self.records()
             self._erase()
-        while len(self._writing) >= _WAITING:
-            self._written.append(self._writing.popleft().result())
+        self._wait(_WAITING - 1)
         self._writing.append(self._writer.submit(self._write, epoch, state))
 
     def records(self) -> tuple[EpochRecord, ...]:
-        """Wait until every state is written, and return the records for the database.
-
-        Raises:
-            DiskFullError: there was no room for one of them.
-        """
-        while self._writing:
-            self._written.append(self._writing.popleft().result())
+        """Wait until every state is written, and return the records for the database."""
+        self._wait(0)
         return tuple(self._written)
 
+    def _wait(self, most: int) -> None:
+        """Wait until at most so many states are left to be written, in the order in which they came."""
+        while len(self._writing) > most:
+            self._written.append(self._writing.popleft().result())
+
     def _write(self, epoch: int, state: State) -> EpochRecord:
-        path = self._store.root / "epochs" / files.random_name("epoch")
-        self._files.append(path)
-        save_state(path, state)
-        return EpochRecord(epoch, path.name, state_digest(state))
+        name, staged = files.random_name("epoch"), self._store.root / "incoming" / files.owned_name("epoch")
+        self._names.append(name)
+        try:
+            save_state(staged, state)
+            self._store.blobs.put("epochs", name, staged)
+        finally:
+            with suppress(OSError):
+                staged.unlink(missing_ok=True)
+        return EpochRecord(epoch, name, state_digest(state))
 
     def _erase(self) -> None:
-        with suppress(StoreError):  # a file that cannot be erased now is swept before the next training
+        # only what this training wrote: another process may have published states of its own meanwhile
+        with suppress(OSError, StoreError):  # a file that cannot be erased now is swept before the next training
             kept = self._store.kept()["epochs"]
-            for path in self._files:
-                if path.name not in kept and path.exists():
-                    files.erase(path)
-        self._files, self._written = [], []
+            for name in self._names:
+                if name not in kept:
+                    self._store.blobs.erase("epochs", name)
+        self._names, self._written = [], []

@@ -16,24 +16,23 @@ from torch import Tensor
 
 from splitwiper.certainty import disturbed, same_fault
 from splitwiper.config import ServerConfig, from_dict, origins, read_toml
-from splitwiper.errors import (
-    BusyError,
-    CorruptError,
-    DataError,
-    ForbiddenError,
-    NotFoundError,
-    UntrainableError,
-)
+from splitwiper.errors import BusyError, CorruptError, DataError, ForbiddenError, NotFoundError, UntrainableError
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
 from splitwiper.server.blame import blame
-from splitwiper.server.limits import ShardLimits
-from splitwiper.server.outdated import ShardsChanged, Unchanged
-from splitwiper.server.pace import answers, check_pace, put_off
+from splitwiper.server.limits import ShardLimits, answers_request, check_pace, put_off
 from splitwiper.server.recording import TranscriptRecorder
-from splitwiper.server.training import TrainedServerHalf, TrainingInputs, Watch, train
-from splitwiper.server.transcript import EpochCheck, Transcript, check_end, check_first, recompute_epoch
+from splitwiper.server.training import (
+    ShardsChanged,
+    StopIfShardsChange,
+    TrainedServerHalf,
+    TrainingInputs,
+    Warm,
+    Watch,
+    train,
+)
+from splitwiper.server.transcript import Transcript
 from splitwiper.splitting import ServerHalf, identity
 from splitwiper.store import ModelRecord, ServerStore, ShardRecord, exclusion, files, manifest_digest, outputs_of
 from splitwiper.training.cache import to_device
@@ -114,14 +113,9 @@ class Server:
     ) -> Accepted:
         """Check a shard and make it the client's; the previous one is erased.
 
-        Args:
-            client: the client's name.
-            shard: the file.
-            statement: the client's statement about it.
-            digest: the file's digest, if the server itself computed it from the bytes as they arrived; never a digest
-                that the client reports. None computes it here.
-            travelled: bytes transferred, if not the file's size.
-            signed: the client's own signature of it, if clients sign.
+        ``digest`` is the file's digest if the server itself computed it from the bytes as they arrived; never one that
+        the client reports. ``travelled`` is the bytes transferred, if not the file's size; ``signed`` the client's own
+        signature of the shard, if clients sign.
 
         Raises:
             DataError: it cannot be trained on, or exceeds a limit.
@@ -130,7 +124,8 @@ class Server:
                 a request, the previous one was erased.
         """
         self.check_admitted(client, statement)
-        if answers(self.store, client, statement):
+        # before the shard is examined: a request is honoured however large or wrong the shard is that comes with it
+        if answers_request(self.store, client, statement):
             put_off(self.store, client, self.limits)
         with self.store.staging(shard) as staged:
             opened = open_shard(staged)
@@ -144,25 +139,13 @@ class Server:
         return Accepted(record.digest, record.generation, record.size if travelled is None else travelled)
 
     def standing(self, client: str, reason: str = "an operator decided so") -> Standing:
-        """Return whether the server erased a client's shard of its own accord, or accepts none from it.
-
-        Args:
-            client: the client's name.
-            reason: the reason to give if it is evicted.
-        """
+        """Return whether the server erased a client's shard of its own accord, or accepts none from it, and why."""
         entry = exclusion.taken_away(self.store, client) or {}
         evicted = reason if exclusion.is_evicted(self.store, client) else ""
         return Standing(int(entry.get("seq", 0)), str(entry.get("by", "")), str(entry.get("why", "")), evicted)
 
     def check_admitted(self, client: str, statement: Statement) -> None:
-        """Refuse a shard before it is sent or examined.
-
-        Raises:
-            ForbiddenError: an operator evicted the client.
-            DataError: its statement exceeds a limit.
-            BusyError: it has sent too many shards while others wait for the model, or its shard was erased and
-                it does not know yet.
-        """
+        """Refuse a shard before it is sent or examined."""
         if exclusion.is_evicted(self.store, client):
             raise ForbiddenError(
                 f"an operator has evicted client {client!r}: its shard was erased, and no other is accepted until an "
@@ -172,24 +155,22 @@ class Server:
         check_pace(self.store, client, statement, self.limits)
 
     def _check_codes(self, client: str, shard: Shard, statement: Statement) -> None:
-        """Refuse plain labels if others hide theirs, and codes outside the codebook that the client states.
-
-        Raises:
-            DataError: the labels do not fit; the message says how.
-        """
+        """Refuse plain labels if others hide theirs, and codes outside the codebook that the client states."""
         others = [other for other in self.store.shards() if other.client != client]
+        books = {(other.codebook, other.outputs) for other in others}
+        codes = range(statement.outputs)
         if not statement.codebook:
             self.limits.check_labels(client, shard, others)
-            if any(other.codebook for other in others):
+            if any(codebook for codebook, _ in books):
                 raise DataError(
                     f"client {client!r} sent labels as they are, where the others hide theirs: it did not take part in "
                     "the consensus. Have it join with the invitation secret; nothing was kept."
                 )
-        elif odd := [x.name for x in shard.labels if x.task or x.name not in range(statement.outputs)]:
-            raise DataError(f"client {client!r} sent code {odd[0]!r}; its codebook has 0 to {statement.outputs - 1}.")
-        elif self._shared and any(
-            (other.codebook, other.outputs) != (statement.codebook, statement.outputs) for other in others
-        ):
+            return
+        for label in shard.labels:
+            if label.task or label.name not in codes:
+                raise DataError(f"client {client!r} sent code {label.name!r}; its codebook has 0 to {len(codes) - 1}.")
+        if self._shared and books - {(statement.codebook, statement.outputs)}:
             raise DataError(
                 f"client {client!r} hides labels by another codebook than the others, or they hide none: it agreed in "
                 "another group. Have it join anew, in a new folder, with the group's key and settings; nothing was "
@@ -203,9 +184,7 @@ class Server:
     def submit(self, request: Request, *, at_once: bool = True) -> Ticket:
         """Record a request to forget. Over a network, one from a client without a shard is answered immediately.
 
-        Args:
-            request: the request.
-            at_once: False while a shard of the client is just being accepted.
+        ``at_once`` is False while a shard of the client is just being accepted.
         """
         return self.store.submit(request, at_once=self._shared and at_once)
 
@@ -241,17 +220,16 @@ class Server:
         if model is None:
             if self.store.shards() and self.store.database.is_held():
                 raise BusyError("the model is being trained by another process: try again once it has finished.")
-            what = (
-                "its training was interrupted: call settle (or learn) to finish it"
-                if self.store.shards()
-                else "nobody holds any rows: learn first"
-            )
-            raise NotFoundError(f"there is no model to predict with; {what}.")
+            remedy = "nobody holds any rows: learn first"
+            if self.store.shards():
+                remedy = "its training was interrupted: call settle (or learn) to finish it"
+            raise NotFoundError(f"there is no model to predict with; {remedy}.")
         return model
 
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half on activations."""
         model = self._model()
+        # a model's file has a random name, so another model never has the name of the one that is loaded
         if self._ready is None or self._ready[0] != model.file:
             half = self._half.loaded(self.store.weights(model)).to(self._device)
             self._ready = (model.file, half)
@@ -282,16 +260,16 @@ class Server:
         """
         with self.store.database.lease("server training"):
             self.store.sweep()
+            # again and again: shards may come and go during a training, and one may have to be set aside
             while not (self.store.is_current() and self._is_whole(self.store.model())):
                 shards = self.store.shards()
                 with suppress(ShardsChanged):  # train on the new manifest
                     try:
                         receipts = self._train_once(shards)
+                        if receipts is not None:  # None: a shard changed just before publication
+                            return receipts
                     except UntrainableError as problem:
                         self._set_aside(shards, problem)
-                        continue
-                    if receipts is not None:  # None: a shard changed just before publication
-                        return receipts
         return ()
 
     def _set_aside(self, shards: tuple[ShardRecord, ...], problem: UntrainableError) -> None:
@@ -305,26 +283,25 @@ class Server:
         waiting = any(ticket.state == "erased" for ticket in self.store.waiting())
         if not (waiting or self._shared):
             raise problem
-        if not self._fails_again(shards, problem):
+        blamed = blame(self, shards) if self._fails_again(shards, problem) else None
+        if blamed is None:
             return
-        found = blame(self, shards)
-        if found is None:
-            return
-        if not (found.by_comparison or waiting):
+        if not (blamed.by_comparison or waiting):
             raise problem
-        client, why = found.shard.client, "training with this shard fails"
+        # the file is named, so that a shard which the client sends just now is not erased in place of this one
+        client, why = blamed.shard.client, "training with this shard fails"
         _log.error("the shard of client %r is set aside, since training fails with it: %s", client, problem)
         self.before_set_aside(client)
-        exclusion.set_aside(self.store, client, by="training", why=why, file=found.shard.file)
+        exclusion.set_aside(self.store, client, by="training", why=why, file=blamed.shard.file)
 
     def _fails_again(self, shards: Sequence[ShardRecord], problem: UntrainableError) -> bool:
-        """Return whether training on shards fails as it did; a fault that does not repeat must not erase anything.
+        """Return whether training on shards fails as it did; False if shards changed meanwhile.
 
         Raises:
-            BusyError: it does not fail in the same way.
+            BusyError: it does not fail in the same way. A fault that does not repeat must not erase anything.
         """
         try:
-            self.compute(shards, warm=self.warm_start(), on_step=Unchanged(self.store, shards))
+            self.compute(shards, warm=self.warm_start(), on_step=StopIfShardsChange(self.store, shards))
         except UntrainableError as again:
             if same_fault(problem, again):
                 return True
@@ -341,7 +318,7 @@ class Server:
         except CorruptError:
             return False
 
-    def warm_start(self) -> tuple[Mapping[str, Tensor], tuple[Label, ...]] | None:
+    def warm_start(self) -> Warm | None:
         """Return the weights and labels that training continues from; None if it starts from the initial weights."""
         old = self.store.model()
         if old is None or self.config.start != "warm" or not self._is_whole(old):
@@ -349,16 +326,18 @@ class Server:
         return self.store.weights(old), old.labels
 
     def _train_once(self, shards: Sequence[ShardRecord]) -> tuple[Receipt, ...] | None:
+        """Train on a manifest, and publish the model; None if shards changed meanwhile, and nothing was published."""
         manifest = manifest_digest(shards)
         if not shards:
             return self.store.publish(None, None, manifest=manifest)
         start = time.perf_counter()
         old, warm = self.store.model(), self.warm_start()
+        # a warm training starts from an earlier model, which nobody can recompute: its transcript would prove nothing
         recorder = TranscriptRecorder(self.store) if self.config.transcript and warm is None else None
         with recorder or nullcontext():
             try:
-                still = Unchanged(self.store, shards)
-                trained, labels = self.compute(shards, warm=warm, on_state=recorder, on_step=still)
+                stop = StopIfShardsChange(self.store, shards)
+                trained, labels = self.compute(shards, warm=warm, on_state=recorder, on_step=stop)
             except CorruptError:
                 if self.store.shards() != shards:  # one was replaced before it was opened, possibly by an equal file
                     return None
@@ -398,7 +377,7 @@ class Server:
         self,
         shards: Sequence[ShardRecord],
         *,
-        warm: tuple[Mapping[str, Tensor], tuple[Label, ...]] | None = None,
+        warm: Warm | None = None,
         on_state: OnState | None = None,
         on_step: OnStep | None = None,
         watch: Watch | None = None,
@@ -412,12 +391,7 @@ class Server:
     # --- the transcript ------------------------------------------------------------------------------------
 
     def transcript(self) -> Transcript:
-        """Return the transcript of the model in use.
-
-        Raises:
-            NotFoundError: there is no model, or it was trained without a transcript.
-            CorruptError: the digests are not those that the model was published with.
-        """
+        """Return the transcript of the model in use, checked against the digest that it was published with."""
         model = self._model()
         if not model.transcript:
             raise NotFoundError("the model has no transcript: make a run with transcript = true, start = 'initial'.")
@@ -427,33 +401,6 @@ class Server:
                 f"{self.store.database.path} does not have the transcript of its model: restore a backup."
             )
         return transcript
-
-    def recompute_epoch(self, epoch: int) -> EpochCheck:
-        """Recompute one epoch of the model's training from the state before it (see `transcript.recompute_epoch`).
-
-        Raises:
-            NotFoundError: there is no transcript or no such epoch, or shards changed since.
-            CorruptError: a state or a shard cannot be read.
-        """
-        with self._audited() as (inputs, transcript, _):
-            return recompute_epoch(inputs, transcript, epoch, self.store.epoch_state(epoch - 1))
-
-    def check_ends(self) -> tuple[EpochCheck, EpochCheck]:
-        """Check that the transcript begins with the initial weights and ends with the model in use."""
-        with self._audited() as (inputs, transcript, model):
-            last = self.store.epoch_state(transcript.epochs)
-            return check_first(inputs, transcript), check_end(inputs, transcript, last, model.digest)
-
-    @contextmanager
-    def _audited(self) -> Iterator[tuple[TrainingInputs, Transcript, ModelRecord]]:
-        """Yield what the model was trained from, and use as many threads as it was trained with."""
-        transcript, model, shards = self.transcript(), self._model(), self.store.shards()
-        if model.manifest != manifest_digest(shards):
-            raise NotFoundError(
-                "shards changed since the model was trained, so its epochs cannot be recomputed: call settle first."
-            )
-        with reproducible(pick_device(self.config.device), int(model.fingerprint["threads"]), self.config.numerics):
-            yield self.inputs(shards), transcript, model
 
     def open_shards(self, shards: Sequence[ShardRecord]) -> list[Shard]:
         """Open shards; their bytes are checked in parallel."""

@@ -7,8 +7,11 @@ fitted to data is refitted on the present manifest: the labels the head knows, t
 from __future__ import annotations
 
 import copy
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +21,8 @@ from splitwiper.errors import UntrainableError
 from splitwiper.seeding import Stream
 from splitwiper.splitting import ServerHalf
 from splitwiper.splitting.head import empty_linear
+from splitwiper.store import ServerStore, ShardRecord, manifest_digest
+from splitwiper.switches import set_aside
 from splitwiper.training.cache import Cache
 from splitwiper.training.heads import head_for, rows_of
 from splitwiper.training.loop import OnEpoch, OnState, OnStep, Span, Training, state_of
@@ -26,6 +31,10 @@ from splitwiper.wire import Column, Label, Shard
 
 Watch = Callable[[int, ServerHalf], None]
 """Called after each epoch with its number and the current half, which it must not change."""
+Warm = tuple[Mapping[str, Tensor], Sequence[Label]]
+"""The state and the labels of a model to continue from."""
+_EVERY = 0.5
+"""Seconds between looks at the manifest."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class _Logits(nn.Module):
 def train(
     inputs: TrainingInputs,
     *,
-    warm: tuple[Mapping[str, Tensor], Sequence[Label]] | None = None,
+    warm: Warm | None = None,
     on_epoch: OnEpoch | None = None,
     on_state: OnState | None = None,
     on_step: OnStep | None = None,
@@ -83,50 +92,39 @@ def train(
 ) -> TrainedServerHalf:
     """Train the server half from the federation's initial weights, or, not exactly, from a warm model.
 
-    Args:
-        inputs: everything the result is a function of.
-        warm: state and labels of the model to continue from.
-        on_epoch: called after each epoch with (epochs done, total epochs, mean loss).
-        on_state: called with the whole state before the first epoch and after each.
-        on_step: called before each step.
-        watch: called with the half after each epoch.
+    Callbacks are those of `Training`; ``watch`` is called with the half after each epoch.
 
     Raises:
         TrainingError: training failed. It is an `UntrainableError` if the rows are at fault.
     """
 
-    def told(epoch: int, epochs: int, loss: float) -> None:
+    def after_epoch(epoch: int, epochs: int, loss: float) -> None:
         if on_epoch:
             on_epoch(epoch, epochs, loss)
         if watch:
             watch(epoch, half.eval())
             half.train()
 
-    half = with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed, warm=warm)
-    losses = _fit(half, inputs, on_epoch=told, on_state=on_state, on_step=on_step)
+    # a copy of the template, since training changes it and other trainings start from the same one
+    half = _first_half(inputs, warm)
+    losses = _training(half, inputs, on_epoch=after_epoch, on_state=on_state, on_step=on_step).run()
     state = state_of(half)
     _check_finite(state, inputs.initial)
     return TrainedServerHalf(state, losses)
 
 
 def _check_finite(state: Mapping[str, Tensor], initial: Mapping[str, Tensor]) -> None:
-    """Refuse weights and buffers that are no longer finite; batch norm's may overflow while the loss stays finite.
-
-    A constant such as a mask may hold infinities from the start.
-
-    Raises:
-        UntrainableError: a tensor is not finite; the message names it.
-    """
+    """Refuse weights and buffers that are no longer finite; batch norm's may overflow while the loss stays finite."""
     for name, tensor in state.items():
         first = initial.get(name)
-        odd = ~torch.isfinite(tensor)
+        broken = ~torch.isfinite(tensor)
         if first is not None and first.shape == tensor.shape:
-            odd &= torch.isfinite(first)
-        if odd.any():
+            broken &= torch.isfinite(first)  # a constant such as a mask may hold infinities from the start
+        if broken.any():
             raise UntrainableError(
                 f"server training: {name} is not finite at its end, though the loss was. Lower lr, set clip (say 1.0), "
-                "or scale the inputs (standardise = true), in a new run; in one that learned before, forget the rows "
-                "that were added last."
+                "or scale the inputs (standardise = true), in a new run; in a run that has learned before, forget the "
+                "rows that were added last."
             )
 
 
@@ -137,55 +135,40 @@ def train_epochs(inputs: TrainingInputs, span: Span) -> State:
         DataError: the state does not fit the half.
         TrainingError: the loss stopped being finite.
     """
-    found: dict[int, State] = {}
-    half = with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed)
-
-    def keep_last(epoch: int, state: State) -> None:
-        found.clear()
-        found[epoch] = state
-
-    _fit(half, inputs, on_state=keep_last, span=span)
-    return found[span.last]
+    newest = deque[State](maxlen=1)
+    _training(_first_half(inputs), inputs, on_state=lambda _, state: newest.append(state), span=span).run()
+    return newest.pop()
 
 
 def first_state(inputs: TrainingInputs) -> State:
     """Return the state before the first epoch: initial weights, the head for these labels, and an empty optimiser."""
-    return net_state(_Logits(with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed)))
+    return net_state(_Logits(_first_half(inputs)))
 
 
 def weights_in(inputs: TrainingInputs, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights in a state, under their names in a model file.
-
-    Raises:
-        DataError: the state does not fit the half.
-    """
-    half = with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed)
+    """Return the weights in a state, under their names in a model file; raise `DataError` if it is another half's."""
+    half = _first_half(inputs)
     load_net(_Logits(half), state)
     return state_of(half)
 
 
-def _fit(
-    half: ServerHalf,
-    inputs: TrainingInputs,
-    *,
-    on_epoch: OnEpoch | None = None,
-    on_state: OnState | None = None,
-    on_step: OnStep | None = None,
-    span: Span | None = None,
-) -> tuple[float, ...]:
-    columns = inputs.columns
+def _first_half(inputs: TrainingInputs, warm: Warm | None = None) -> ServerHalf:
+    """Return the server half as it is before the first epoch."""
+    with set_aside():  # a callback of an earlier step may have set another default device
+        return with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed, warm=warm)
+
+
+def _training(half: ServerHalf, inputs: TrainingInputs, **how: Any) -> Training:
+    """Return the training of a half, with callbacks or a span as `Training` takes them."""
     return Training(
         _Logits(half),
-        Cache(inputs.shards, inputs.labels, names=[c.name for c in columns], columns=columns),
+        Cache(inputs.shards, inputs.labels, names=[c.name for c in inputs.columns], columns=inputs.columns),
         inputs.config,
         epochs=inputs.config.epochs,
         stream=Stream(inputs.seed, "server", "", bytes.fromhex(inputs.manifest)),
         what="server training",
-        on_epoch=on_epoch,
-        on_state=on_state,
-        on_step=on_step,
-        span=span,
-    ).run()
+        **how,
+    )
 
 
 def with_head(
@@ -194,29 +177,44 @@ def with_head(
     labels: Sequence[Label],
     *,
     seed: int,
-    warm: tuple[Mapping[str, Tensor], Sequence[Label]] | None = None,
+    warm: Warm | None = None,
     purpose: str = "head",
 ) -> ServerHalf:
     """Return a server half at its start: initial weights, and a head with one row per label, drawn for a purpose."""
     half = copy.deepcopy(template)
-    prefix = f"{half.head_name}."
-    body, known, dtype = initial, None, half.head.weight.dtype
+    first, known = initial, None
+    width, bias, dtype = half.head.in_features, half.head.bias is not None, half.head.weight.dtype
     if warm is not None:
-        body = warm[0]
-        old = empty_linear(half.head.in_features, len(warm[1]), bias=half.head.bias is not None, dtype=dtype)
-        old.load_state_dict({k.removeprefix(prefix): v for k, v in body.items() if k.startswith(prefix)})
-        known = rows_of(old, warm[1])
-    head = head_for(
-        labels,
-        inputs=half.head.in_features,
-        seed=seed,
-        purpose=purpose,
-        bias=half.head.bias is not None,
-        dtype=dtype,
-        known=known,
-    )
+        first, old_labels = warm
+        half.set_head(empty_linear(width, len(old_labels), bias=bias, dtype=dtype))
+        half.load_state_dict(first)
+        known = rows_of(half.head, old_labels)
+    head = head_for(labels, inputs=width, seed=seed, purpose=purpose, bias=bias, dtype=dtype, known=known)
     half.set_head(head)
-    start = {k: v for k, v in body.items() if not k.startswith(prefix)}
-    start |= {f"{prefix}{k}": v for k, v in head.state_dict().items()}
-    half.load_state_dict(start)
+    # the first weights' own head is for other labels, and gives way to the new one
+    prefix = f"{half.head_name}."
+    start = {name: tensor for name, tensor in first.items() if not name.startswith(prefix)}
+    half.load_state_dict({**start, **head.state_dict(prefix=prefix)})
     return half
+
+
+class ShardsChanged(Exception):
+    """A shard that is trained on was replaced or erased."""
+
+
+class StopIfShardsChange:
+    """Stops a training once the manifest is no longer what it trains on, as a `splitwiper.training.loop.OnStep`.
+
+    Without it, a training that takes days, on a client's enormous shard, would go on after that client was evicted, and
+    nobody's request would be settled before its end.
+    """
+
+    def __init__(self, store: ServerStore, shards: Sequence[ShardRecord]) -> None:
+        self._store, self._manifest, self._next = store, manifest_digest(shards), 0.0
+
+    def __call__(self) -> None:
+        """Look, unless that was done just now, and raise `ShardsChanged` if the manifest has changed."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY
+            if manifest_digest(self._store.shards()) != self._manifest:
+                raise ShardsChanged

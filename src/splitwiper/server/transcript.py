@@ -70,12 +70,6 @@ def recompute_epoch(
     Only the training's numerics give the same bits: compare fingerprints first, and compute with the same number of
     threads.
 
-    Args:
-        inputs: everything the training is a function of.
-        transcript: the digests.
-        epoch: the epoch's number, from 1.
-        before: the state after the previous epoch.
-
     Raises:
         InputError: there is no such epoch.
         BusyError: other threads keep the result from being certain.
@@ -85,6 +79,7 @@ def recompute_epoch(
     if transcript.epochs != inputs.config.epochs:
         wrong = f"the transcript has {transcript.epochs} epochs, the settings say {inputs.config.epochs}"
         return EpochCheck(epoch, False, wrong)
+    # whoever hands out the state must not choose it now: the transcript was committed to before
     if state_digest(before) != transcript.digests[epoch - 1]:
         return EpochCheck(epoch, False, f"the state after epoch {epoch - 1} is not the one in the transcript")
     try:
@@ -102,14 +97,7 @@ def check_first(inputs: TrainingInputs, transcript: Transcript) -> EpochCheck:
 
 
 def check_end(inputs: TrainingInputs, transcript: Transcript, last: Mapping[str, Tensor], model: str) -> EpochCheck:
-    """Check that the weights in the last state are the model's.
-
-    Args:
-        inputs: everything the training is a function of.
-        transcript: the digests.
-        last: the state after the last epoch.
-        model: the digest of the model's weights.
-    """
+    """Check that the weights in the state after the last epoch are those of which ``model`` is the digest."""
     epoch = transcript.epochs
     if state_digest(last) != transcript.digests[epoch]:
         return EpochCheck(epoch, False, f"the state after epoch {epoch} is not the one in the transcript")
@@ -120,47 +108,38 @@ def check_end(inputs: TrainingInputs, transcript: Transcript, last: Mapping[str,
     return _compared(epoch, state_digest(weights), model, "the model at the end of the training")
 
 
-def _compared(epoch: int, found: str, expected: str, what: str) -> EpochCheck:
-    same = found == expected
+def _compared(epoch: int, recomputed: str, expected: str, what: str) -> EpochCheck:
+    same = recomputed == expected
     return EpochCheck(epoch, same, f"{what} is equal, bit for bit" if same else f"{what} differs")
 
 
 def detection(epochs: int, sampled: int, forged: int = 1) -> float:
     """Return the probability that recomputing a random choice of epochs hits at least one forged epoch.
 
-    Args:
-        epochs: the number of epochs.
-        sampled: how many different epochs are recomputed.
-        forged: how many epochs do not follow from the state before them.
+    ``sampled`` different epochs are recomputed, and ``forged`` ones do not follow from the state before them.
 
     >>> detection(30, 3), round(detection(30, 10, forged=5), 3), detection(30, 30)
     (0.1, 0.891, 1.0)
-
-    Raises:
-        InputError: more are sampled or forged than exist.
     """
     if not (epochs >= 1 and 0 <= sampled <= epochs and 0 <= forged <= epochs):
         raise InputError(f"of {epochs} epochs, {sampled} cannot be sampled and {forged} forged: give 0 to {epochs}.")
-    every = math.comb(epochs, sampled)
-    return (every - math.comb(epochs - forged, sampled)) / every
+    # choices that miss every forged epoch are those of the honest ones only
+    choices, missing = math.comb(epochs, sampled), math.comb(epochs - forged, sampled)
+    return (choices - missing) / choices
 
 
 def sample_epochs(epochs: int, count: int, seed: bytes | None = None) -> tuple[int, ...]:
     """Choose different epochs of 1 to ``epochs`` at random, in ascending order.
 
-    Args:
-        epochs: the number of epochs.
-        count: how many to choose.
-        seed: determines the choice; without one it comes from the operating system's generator. The audited party
-            must not know it before the transcript is published.
+    A ``seed`` determines the choice; without one it comes from the operating system's generator. The audited party must
+    not know it before the transcript is published.
 
     >>> sample_epochs(30, 3, seed=b"drawn after the model was published")
     (12, 15, 21)
-
-    Raises:
-        InputError: there are fewer epochs.
     """
     if not 0 <= count <= epochs:
         raise InputError(f"{count} different epochs cannot be chosen from {epochs}: give a number up to {epochs}.")
     key = secrets.token_bytes(32) if seed is None else seed
-    return tuple(sorted(sorted(range(1, epochs + 1), key=lambda epoch: mac(key, "epoch", epoch))[:count]))
+    # epochs in the order of their HMACs are shuffled, by nothing but the seed
+    shuffled = sorted(range(1, epochs + 1), key=lambda epoch: mac(key, "epoch", epoch))
+    return tuple(sorted(shuffled[:count]))

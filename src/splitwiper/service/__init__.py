@@ -3,3 +3,4 @@
 from splitwiper.extras import check_installed
 
 check_installed("cryptography", "handling certificates")
+check_installed("pydantic", "reading signed messages")

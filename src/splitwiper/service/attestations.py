@@ -10,7 +10,7 @@ from splitwiper.errors import DataError
 from splitwiper.service.certificate.attestation import FIELD, MOST, PROOF, Attestation
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.log import Log
-from splitwiper.service.certificate.structure import parse
+from splitwiper.service.certificate.statement import parse
 from splitwiper.service.client_keys import ClientKeys, read_signed
 from splitwiper.service.identity import Principal
 from splitwiper.store.database import Database
@@ -21,8 +21,6 @@ CREATE TABLE attestations (
   role TEXT NOT NULL, name TEXT NOT NULL, model TEXT NOT NULL, shard TEXT NOT NULL, signed TEXT NOT NULL,
   received TEXT NOT NULL, PRIMARY KEY (role, name, model, shard));
 """
-
-
 _KEPT = 1000
 """The number of newest attestations kept for each signer."""
 
@@ -34,13 +32,7 @@ class Attestations:
         self._database = database
 
     def add(self, caller: Principal, signed: Mapping[str, Any], *, federation: str, keys: ClientKeys) -> None:
-        """Store an attestation.
-
-        Args:
-            caller: the site or auditor that submits it.
-            signed: the attestation.
-            federation: the id of the server's store.
-            keys: the sites' registered keys.
+        """Store an attestation that a site or auditor submits.
 
         Raises:
             DataError: it is not an attestation, or belongs to another signer or store.
@@ -59,12 +51,13 @@ class Attestations:
         with self._database.change() as db:
             db.execute(
                 "INSERT OR REPLACE INTO attestations VALUES (?, ?, ?, ?, ?, ?)",
-                (attestation.role, attestation.name, attestation.model, attestation.shard, json.dumps(signed), now()),
+                (role, caller.name, attestation.model, attestation.shard, json.dumps(signed), now()),
             )
+            # nobody may fill the disk with attestations
             db.execute(
-                "DELETE FROM attestations WHERE role = ? AND name = ? AND rowid NOT IN "
-                "(SELECT rowid FROM attestations WHERE role = ? AND name = ? ORDER BY rowid DESC LIMIT ?)",
-                (attestation.role, attestation.name, attestation.role, attestation.name, _KEPT),
+                "DELETE FROM attestations WHERE role = :role AND name = :name AND rowid NOT IN "
+                "(SELECT rowid FROM attestations WHERE role = :role AND name = :name ORDER BY rowid DESC LIMIT :kept)",
+                {"role": role, "name": caller.name, "kept": _KEPT},
             )
 
     def of(self, model: str, requester: str) -> list[dict[str, Any]]:
@@ -82,19 +75,17 @@ class Attestations:
     def beside(self, certificate: Mapping[str, Any], log: Log) -> dict[str, Any]:
         """Return a certificate with the attestations about its model added; its signed part is unchanged.
 
-        Args:
-            certificate: the certificate as issued.
-            log: the ledger; each attestation gets the proof that it was made with the certificate's ledger.
+        Each attestation gets the proof that it was made with the certificate's ledger.
         """
-        said = parse(Envelope.from_dict(certificate).payload)
-        size = said["ledger"]["size"]
-        found = [_proved(one, size, log) for one in self.of(said["after"]["model"] or "", said["client"])]
-        return {**certificate, FIELD: found} if found else dict(certificate)
+        predicate = parse(Envelope.from_dict(certificate).payload)
+        size, model = predicate["ledger"]["size"], predicate["after"]["model"] or ""
+        proved = [_proved(attestation, size, log) for attestation in self.of(model, predicate["client"])]
+        return {**certificate, FIELD: proved} if proved else dict(certificate)
 
 
 def _proved(signed: Mapping[str, Any], size: int, log: Log) -> dict[str, Any]:
     """Return an attestation with the proof between its ledger's head and that of ``size`` entries, if there is one."""
-    made = Attestation.read(signed).size
-    if max(made, size) > len(log.entries):  # from a ledger that a restored backup replaced
+    old, new = sorted((Attestation.read(signed).size, size))
+    if new > len(log.entries):  # from a ledger that a restored backup replaced
         return dict(signed)
-    return {**signed, PROOF: log.consistency(min(made, size), max(made, size))}
+    return {**signed, PROOF: log.consistency(old, new)}

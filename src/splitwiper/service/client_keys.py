@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from splitwiper.errors import DataError, ForbiddenError, FormatError, NotFoundError
 from splitwiper.seeding import digest
-from splitwiper.service.certificate.signed import SignedMessage
-from splitwiper.service.certificate.site import Registration, ShardStatement
+from splitwiper.service.certificate.signed import Registration, ShardStatement, SignedMessage
 from splitwiper.store import ServerStore
 from splitwiper.store.database import Database
 from splitwiper.store.tickets import now
@@ -33,11 +32,7 @@ _Message = TypeVar("_Message", bound=SignedMessage)
 
 
 def read_signed(kind: type[_Message], signed: Mapping[str, Any]) -> _Message:
-    """Return a message that a caller sent.
-
-    Raises:
-        DataError: it is not such a message, or its signature is wrong.
-    """
+    """Return a message that a caller sent; raise `DataError` if it is none, or its signature is wrong."""
     try:
         return kind.read(signed)
     except FormatError as problem:
@@ -47,44 +42,33 @@ def read_signed(kind: type[_Message], signed: Mapping[str, Any]) -> _Message:
 class ClientKeys:
     """Registered keys, and the serial numbers of the last statements about shards, in the service's database.
 
-    Args:
-        database: the service's database.
-        signed_only: refuse what is not signed with a registered key.
+    With ``signed_only``, what is not signed with a registered key is refused.
     """
 
     def __init__(self, database: Database, *, signed_only: bool = True) -> None:
         self._database, self.signed_only = database, signed_only
 
     def register(self, store: ServerStore, client: str, signed: Mapping[str, Any]) -> None:
-        """Register the key that a site signs with, in the ledger first. Registering it again changes nothing.
-
-        Args:
-            store: the server's store.
-            client: the caller's name, according to its certificate or token.
-            signed: the registration.
+        """Register the key that a site signs with. Registering it again changes nothing.
 
         Raises:
             DataError: it is not a registration, or is for another store or another client.
             ForbiddenError: another key is registered.
         """
-        made = read_signed(Registration, signed)
-        _check_place(store, client, made.federation, made.client)
+        registration = read_signed(Registration, signed)
+        _check_place(store, client, registration.federation, registration.client)
         if self.key(client) is not None:
-            self.check(client, made.key)
+            self.check(client, registration.key)
         # the ledger first: a key that signs must be on record before anything signed with it
-        store.register_key(client, made.key)
-        self.keep(made, signed)
+        store.register_key(client, registration.key)
+        self.keep(registration, signed)
 
-    def keep(self, made: Registration, signed: Mapping[str, Any]) -> None:
-        """Store the key that a site registers.
-
-        Raises:
-            ForbiddenError: another one is registered.
-        """
-        row = (made.client, made.key, now(), json.dumps(signed))
+    def keep(self, registration: Registration, signed: Mapping[str, Any]) -> None:
+        """Store the key that a site registers, unless it has one; refuse another key than that."""
+        row = (registration.client, registration.key, now(), json.dumps(signed))
         with self._database.change() as db:
             db.execute("INSERT OR IGNORE INTO client_keys VALUES (?, ?, ?, ?)", row)
-        self.check(made.client, made.key)
+        self.check(registration.client, registration.key)
 
     def key(self, client: str) -> str | None:
         """Return a client's registered key, in hex; None if there is none."""
@@ -92,11 +76,7 @@ class ClientKeys:
         return None if row is None else str(row["key"])
 
     def check(self, client: str, key: str) -> None:
-        """Refuse a key that is not the site's registered one.
-
-        Raises:
-            ForbiddenError: the site registered another key, or none.
-        """
+        """Refuse a key that is not the site's registered one."""
         known = self.key(client)
         if known is None:
             raise ForbiddenError(
@@ -118,21 +98,13 @@ class ClientKeys:
         """
         with self._database.change() as db:
             if not db.execute("DELETE FROM client_keys WHERE client = ?", (client,)).rowcount:
-                raise NotFoundError(f"no key of client {client!r} is remembered.")
+                raise NotFoundError(f"client {client!r} has no registered key.")
             db.execute("INSERT INTO dropped_keys VALUES (?, ?, ?, ?)", (client, operator, reason, now()))
-
-    # --- statements about shards -----------------------------------------------------------------------------
 
     def check_shard(
         self, store: ServerStore, client: str, signed: Mapping[str, Any] | None, statement: Statement
     ) -> ShardStatement | None:
         """Check a site's signed statement about a shard, or its withdrawal, against what the upload says.
-
-        Args:
-            store: the server's store.
-            client: the caller's name, according to its certificate or token.
-            signed: the signed statement.
-            statement: the upload's own statement.
 
         Returns:
             The signed statement; None if there is none and none is required. The caller must still compare its digest
@@ -149,46 +121,40 @@ class ClientKeys:
                     "'forget' do that; see the field 'signed' in the OpenAPI document."
                 )
             return None
-        made = read_signed(ShardStatement, signed)
-        _check_place(store, client, made.federation, made.client)
-        said = (statement.codebook, statement.outputs, statement.tickets)
+        own = read_signed(ShardStatement, signed)
+        _check_place(store, client, own.federation, own.client)
         # the digest is not known to be the file's yet; the commitment ties it to the salt that the upload named
-        committed = shard_commitment(bytes.fromhex(statement.salt), made.digest) if made.digest else ""
-        if (made.codebook, made.outputs, made.tickets) != said or made.commitment != committed:
+        committed = shard_commitment(bytes.fromhex(statement.salt), own.digest) if own.digest else ""
+        sent = (statement.codebook, statement.outputs, statement.tickets, committed)
+        if (own.codebook, own.outputs, own.tickets, own.commitment) != sent:
             raise DataError(
                 "the signed statement differs from the one sent with the shard: codebook, tickets or commitment."
             )
-        self.check(client, made.key)
-        self.check_serial(made)
-        return made
+        self.check(client, own.key)
+        self.check_serial(own)
+        return own
 
     def serial(self, client: str) -> int:
         """Return the serial number of the last accepted statement about a site's shard; 0 if there is none."""
         row = self._database.one("SELECT serial FROM serials WHERE client = ?", (client,))
         return 0 if row is None else int(row["serial"])
 
-    def check_serial(self, made: ShardStatement) -> None:
-        """Refuse a statement older than an accepted one. The newest may be repeated.
-
-        Raises:
-            DataError: it is older.
-        """
-        row = self._database.one("SELECT serial, newest FROM serials WHERE client = ?", (made.client,))
-        if row is not None and made.serial <= row["serial"] and row["newest"] != _mark(made):
+    def check_serial(self, signed: ShardStatement) -> None:
+        """Refuse a statement older than an accepted one. The newest may be repeated."""
+        row = self._database.one("SELECT serial, newest FROM serials WHERE client = ?", (signed.client,))
+        if row is not None and signed.serial <= row["serial"] and row["newest"] != _mark(signed):
             raise DataError(
-                f"this statement about a shard of {made.client!r} has number {made.serial}, and number {row['serial']} "
-                "was accepted before: it is an old one that was sent again. Sign a new one, with a larger number."
+                f"this statement about a shard of {signed.client!r} has number {signed.serial}, and number "
+                f"{row['serial']} was accepted before: it is an old one that was sent again. Sign a new one, with a "
+                "larger number."
             )
 
-    def count(self, made: ShardStatement) -> None:
-        """Record a statement as the newest, so that no earlier one is accepted any more.
-
-        Raises:
-            DataError: it is itself an old one.
-        """
+    def count(self, signed: ShardStatement) -> None:
+        """Record a statement as the newest, so that no earlier one is accepted any more; refuse it if it is older."""
         with self._database.change() as db:
-            self.check_serial(made)
-            db.execute("INSERT OR REPLACE INTO serials VALUES (?, ?, ?)", (made.client, made.serial, _mark(made)))
+            # checked in the transaction: two uploads that finish together must not both count
+            self.check_serial(signed)
+            db.execute("INSERT OR REPLACE INTO serials VALUES (?, ?, ?)", (signed.client, signed.serial, _mark(signed)))
 
     def void(self, client: str) -> None:
         """Refuse all statements accepted so far, even the newest: the shard was erased since."""
@@ -206,5 +172,5 @@ def _check_place(store: ServerStore, client: str, federation: str, name: str) ->
         )
 
 
-def _mark(made: ShardStatement) -> str:
-    return digest("shard statement", json.dumps(asdict(made), sort_keys=True))
+def _mark(signed: ShardStatement) -> str:
+    return digest("shard statement", json.dumps(asdict(signed), sort_keys=True))

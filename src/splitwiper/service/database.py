@@ -9,6 +9,10 @@ from splitwiper.store.database import Database
 
 
 def service_database(root: Path) -> Database:
-    """Open the service's database: uploads, received requests, negotiations, operators' decisions and attestations."""
+    """Open the service's database.
+
+    It holds uploads, received requests, sites' registered keys, negotiations, operators' decisions and attestations;
+    `service.witnesses` adds a table of countersigned heads.
+    """
     parts = (uploads, overrides, requests, client_keys, negotiations, attestations)
     return Database(root / "service.db", "".join(part.SCHEMA for part in parts))

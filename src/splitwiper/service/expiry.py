@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from splitwiper.store import ServerStore, exclusion
@@ -18,12 +18,7 @@ _log = logging.getLogger("splitwiper.service")
 
 
 class Expiry:
-    """Terms of equal length, by name.
-
-    Args:
-        hours: the length of a term.
-        clock: a monotonic clock.
-    """
+    """Terms of so many hours, by name, measured by a monotonic clock."""
 
     def __init__(self, hours: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = hours * _HOUR, clock
@@ -34,34 +29,26 @@ class Expiry:
         self._ends[name] = self._clock() + self._seconds
         return time.time() + self._seconds
 
-    def is_over(self, name: str, written: float) -> bool:
-        """Return whether a term has ended.
+    def over(self, stored: Mapping[str, float]) -> set[str]:
+        """Return the names of the terms that have ended, and forget all terms that are not among those stored.
 
         Args:
-            name: the term's name.
-            written: its end as it was stored, perhaps by an earlier process.
+            stored: the end of each term by the wall clock, as it was stored, perhaps by an earlier process.
         """
-        now = self._clock()
-        if name not in self._ends:
+        now, ends = self._clock(), dict[str, float]()
+        for name, end in stored.items():
             # an earlier process's term: trust its stored end, but never for longer than a whole term
-            self._ends[name] = now + min(written - time.time(), self._seconds)
-        return self._ends[name] < now
-
-    def keep(self, names: set[str]) -> None:
-        """Forget all terms except these."""
-        self._ends = {name: end for name, end in self._ends.items() if name in names}
+            ends[name] = self._ends.get(name, now + min(end - time.time(), self._seconds))
+        self._ends = ends
+        return {name for name, end in ends.items() if end < now}
 
 
 class Lapses:
     """Finds requests that nobody follows up: the client's shard is erased, which settles them.
 
     A request withdraws the model from everybody until the client sends its shard without the rows. A client that never
-    does so would keep it withdrawn indefinitely. Erasing the whole shard is more than the client asked for, but honours
-    the request; it can send its surviving rows later.
-
-    Args:
-        hours: how long a client may be silent.
-        clock: a monotonic clock.
+    does so would keep it withdrawn indefinitely. So it may be silent for some hours. Erasing the whole shard is more
+    than the client asked for, but honours the request; it can send its surviving rows later.
     """
 
     def __init__(self, hours: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,19 +57,16 @@ class Lapses:
     def expire(self, store: ServerStore, before: Callable[[str], None] = lambda _: None) -> None:
         """Erase the shards of clients that asked to forget and were silent for too long.
 
-        Args:
-            store: the server's store.
-            before: called with each client's name before its shard is erased.
+        ``before`` is called with each client's name before its shard is erased.
         """
-        held = {shard.client: shard.file for shard in store.shards()}  # first: a newer one may answer a ticket
-        waiting = [ticket for ticket in store.waiting() if ticket.state == "accepted"]
-        self._terms.keep({ticket.id for ticket in waiting})
-        over = set[str]()
-        for ticket in waiting:
-            end = datetime.fromisoformat(ticket.received).timestamp() + self._hours * _HOUR
-            if self._terms.is_over(ticket.id, end):
-                over.add(ticket.client)
-        for client in sorted(over):
+        # read before the tickets: a shard that arrives in between may answer one of them, and must not be erased
+        held = {shard.client: shard.file for shard in store.shards()}
+        clients, ends = dict[str, str](), dict[str, float]()
+        for ticket in store.waiting():
+            if ticket.state == "accepted":
+                clients[ticket.id] = ticket.client
+                ends[ticket.id] = datetime.fromisoformat(ticket.received).timestamp() + self._hours * _HOUR
+        for client in sorted({clients[ticket] for ticket in self._terms.over(ends)}):
             _log.warning("client %r asked to forget and sent nothing since: its shard is erased", client)
             before(client)
             exclusion.lapse(store, client, file=held.get(client, ""))

@@ -34,30 +34,26 @@ class Heads:
         self._key: SigningKey | None = None
         self._header = b""
 
-    async def headers(self, asked: Headers) -> Headers:
+    async def headers(self, sent: Headers) -> Headers:
         """Return the headers with the ledger's current head, and the proof that it continues the caller's head.
 
-        Args:
-            asked: the headers of the call.
-
-        Returns:
-            The headers; empty if the ledger cannot be read or nothing can be signed, which is logged.
+        There are none if the ledger cannot be read or nothing can be signed, which is logged.
         """
-        size = next((value for name, value in asked if name == SIZE.lower().encode()), b"")
+        size = next((value for name, value in sent if name == SIZE.lower().encode()), b"")
         known = int(size) if size.isdigit() and len(size) <= _DIGITS else 0
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._made, known)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._headers, known)
         except (SplitWiperError, OSError, sqlite3.Error) as problem:
             _log.error("the ledger's head cannot be signed: %s: %s", type(problem).__name__, problem)
             return []
 
-    def _made(self, known: int) -> Headers:
-        stamp = self._look()
+    def _headers(self, known: int) -> Headers:
+        stamp = self._stamp_now()
         # signing and reading the ledger take milliseconds, and every answer carries a head
         if stamp != self._stamp or self._signed is None or self._ledger is None:
             if self._key is None or self._stamp is None or stamp[2:] != self._stamp[2:]:
                 self._key = Keyring.of(self._store).key()  # creates the key if nothing has been signed yet
-                stamp = self._look()
+                stamp = self._stamp_now()
             self._ledger = Log.begin(self._store)
             head, model = self._ledger.head(), self._ledger.model()
             self._signed = SignedHead.sign(self._store.federation, head, now(), self._key, model=model)
@@ -69,7 +65,7 @@ class Heads:
             headers.append((PROOF.lower().encode(), proof_to_header(proof).encode("ascii")))
         return headers
 
-    def _look(self) -> Stamp:
+    def _stamp_now(self) -> Stamp:
         """Return a stamp of the ledger and the key, without reading either."""
         row = self._store.database.one("SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1")
         ledger = (int(row["seq"]), str(row["hash"])) if row else (0, "")

@@ -10,17 +10,21 @@ import asyncio
 import errno
 import logging
 import resource
+import signal
 import socket
 import ssl
+import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import uvicorn
+from cryptography import x509
 
 from splitwiper.errors import ConfigError
-from splitwiper.service.protocol import App, Connection, watched
+from splitwiper.service.protocol import App, Connection
 
 _log = logging.getLogger("splitwiper.service.connections")
 BACKLOG = 128
@@ -75,46 +79,34 @@ def listen(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     problem: OSError | None = None
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, _, _, _, address in dict.fromkeys(found):
-            at = (address[0], sockets[0].getsockname()[1] if sockets and not port else port, *address[2:])
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(addresses):
+            # port 0 takes any free port for the first address; the others must have the same one
+            port = sockets[0].getsockname()[1] if sockets else port
             try:
-                sockets.append(_listening(family, at))
-            except OSError as told:
-                if told.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                sockets.append(socket.create_server((address[0], port, *address[2:]), family=family, backlog=BACKLOG))
+            except OSError as unavailable:
+                if unavailable.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     raise
-                problem = told  # a name may have an address that this machine lacks
-    except OSError as told:
-        problem = told
-        for one in sockets:
-            one.close()
-        sockets = []
+                problem = unavailable  # a name may have an address that this machine lacks
+    except OSError as failure:
+        problem = failure
+        while sockets:
+            sockets.pop().close()
     if not sockets:
-        why = problem.strerror if problem else "it has no address"
+        # create_server repeats the address in brackets, which the message below names already
+        why = str(problem.strerror).partition(" (while")[0] if problem else "it has no address"
         raise ConfigError(
             f"cannot listen on {host}:{port}: {why}. Stop the program that listens there, or choose another address "
             "with --host and --port, or in [service]."
         ) from problem
+    for listening in sockets:
+        listening.setblocking(False)
     return sockets
 
 
-def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(address)
-        made.listen(BACKLOG)
-        made.setblocking(False)
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
 class Listener:
-    """Accepts connections, runs their TLS handshakes, and counts them.
+    """Accepts connections, runs their TLS handshakes, and counts them. It begins at once, in the running event loop.
 
     Args:
         sockets: the listening sockets.
@@ -134,13 +126,9 @@ class Listener:
         self._unfinished: dict[asyncio.Task[None], tuple[str, float]] = {}
         """Handshakes, oldest first: address, and start time."""
         self._open: set[Connection] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._by: Counter[bytes | None] = Counter()
+        self._by_certificate: Counter[bytes | None] = Counter()
         self._changed = asyncio.Event()
-
-    def start(self) -> None:
-        """Start accepting connections."""
-        self._accepting = [asyncio.create_task(self._accept(one)) for one in self._sockets]
+        self._accepting = [asyncio.create_task(self._accept(listening)) for listening in self._sockets]
 
     async def close(self) -> None:
         """Stop accepting, and break off connections without a call in progress."""
@@ -162,14 +150,12 @@ class Listener:
                 _log.warning("no connection could be accepted: %s", problem)
                 await asyncio.sleep(_PAUSE)
                 continue
-            task = asyncio.create_task(self._serve(accepted))
+            task = asyncio.create_task(self._shake_hands(accepted))
             self._unfinished[task] = (str(address[0]) if address else "", loop.time())
-            self._tasks.add(task)
-            task.add_done_callback(self._done)
+            task.add_done_callback(self._shaken)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._unfinished.pop(task, None)
-        self._tasks.discard(task)
+    def _shaken(self, task: asyncio.Task[None]) -> None:
+        del self._unfinished[task]
         self._changed.set()
         if not task.cancelled() and (problem := task.exception()) is not None:
             _log.error("a connection could not be served", exc_info=problem)
@@ -189,7 +175,7 @@ class Listener:
     def _give_up_one(self) -> float:
         """Drop the oldest handshake of the address with the most; return how long to wait before checking again."""
         (most, _), *_ = Counter(address for address, _ in self._unfinished.values()).most_common(1)
-        task, begun = next((t, begun) for t, (address, begun) in self._unfinished.items() if address == most)
+        task, begun = next((task, begun) for task, (address, begun) in self._unfinished.items() if address == most)
         left = begun + _GRACE - asyncio.get_running_loop().time()
         if left > 0:
             return left
@@ -197,16 +183,16 @@ class Listener:
         _log.warning("a connection whose TLS handshake was not finished was dropped", extra={"address": most})
         return _GRACE
 
-    async def _serve(self, accepted: socket.socket) -> None:
-        """Complete one connection's handshake, and count the connection until it is closed."""
-        how = {}
+    async def _shake_hands(self, accepted: socket.socket) -> None:
+        """Complete one connection's TLS handshake, if there is TLS, and count the connection."""
+        timeouts = {}
         if self._tls is not None:
-            how = {"ssl_handshake_timeout": self._limits.seconds, "ssl_shutdown_timeout": _GOODBYE}
+            timeouts = {"ssl_handshake_timeout": self._limits.seconds, "ssl_shutdown_timeout": _GOODBYE}
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _, connection = await asyncio.get_running_loop().connect_accepted_socket(
-                self._make, accepted, ssl=self._tls, **how
+                self._make, accepted, ssl=self._tls, **timeouts
             )
         except OSError:  # no valid certificate, too slow, or gone: the peer's fault, not the server's
             accepted.close()
@@ -214,29 +200,36 @@ class Listener:
         except asyncio.CancelledError:
             accepted.close()
             raise
-        task = asyncio.current_task()
-        if task is not None:
-            self._unfinished.pop(task, None)
-            self._changed.set()
-        await self._count(connection)
+        self._count(connection)
 
-    async def _count(self, connection: Connection) -> None:
-        who = connection.certificate
+    def _count(self, connection: Connection) -> None:
+        """Count a connection until it is closed, or break it off if there are too many."""
+        certificate = _signed_part(connection.certificate)
         full = len(self._open) >= self._limits.connections  # several handshakes may end at once
-        if full or (who is not None and self._by[who] >= self._limits.each):
-            told = {"connections": len(self._open), "of_this_certificate": self._by[who] if who else 0}
-            _log.warning("a connection was refused: there are too many", extra=told)
-            connection.abort()
+        if full or (certificate is not None and self._by_certificate[certificate] >= self._limits.each):
+            with_it = self._by_certificate[certificate] if certificate else 0
+            counts = {"connections": len(self._open), "of_this_certificate": with_it}
+            _log.warning("a connection was refused: there are too many", extra=counts)
+            connection.transport.abort()
             return
-        self._by[who] += 1
+        self._by_certificate[certificate] += 1
         self._open.add(connection)
-        try:
-            await connection.closed.wait()
-        finally:
-            self._open.discard(connection)
-            self._by[who] -= 1
-            if not self._by[who]:
-                del self._by[who]
+        # called even if the peer has closed it by now
+        connection.closed.add_done_callback(lambda _: self._forget(connection))
+
+    def _forget(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        certificate = _signed_part(connection.certificate)
+        self._by_certificate[certificate] -= 1
+        if not self._by_certificate[certificate]:
+            del self._by_certificate[certificate]
+        self._changed.set()
+
+
+@lru_cache(4096)
+def _signed_part(certificate: bytes | None) -> bytes | None:
+    """Return what an authority signed of a certificate: whoever has one can spell the signature itself in two ways."""
+    return x509.load_der_x509_certificate(certificate).tbs_certificate_bytes if certificate else None
 
 
 class HttpServer(uvicorn.Server):
@@ -248,6 +241,8 @@ class HttpServer(uvicorn.Server):
         limits: limits on connections.
         secured: makes the TLS context; None if a proxy terminates TLS.
         grace: seconds that calls in progress are given when the server stops.
+        ready: called with the address when the server listens.
+        lost: an event that stops the server.
     """
 
     def __init__(
@@ -258,11 +253,12 @@ class HttpServer(uvicorn.Server):
         *,
         secured: Callable[[], ssl.SSLContext] | None,
         grace: int | None = None,
+        ready: Callable[[str], None] = lambda _: None,
+        lost: threading.Event | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
-                watched(app),
-                http=Connection,
+                app,
                 ws="none",
                 log_config=None,
                 access_log=False,
@@ -272,6 +268,7 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._listening, self._limits, self._secured = sockets, limits, secured
+        self._ready, self._lost = ready, lost or threading.Event()
         scheme, (host, port, *_) = "https" if secured else "http", sockets[0].getsockname()
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -280,11 +277,24 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets=[])
         if self.started:
             context = self._secured() if self._secured else None
-            self._listener = Listener(self._listening, self._connection, self._limits, context)
-            self._listener.start()
+            parts = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+            self._listener = Listener(self._listening, lambda: Connection(**parts), self._limits, context)
+            self._ready(self.url)
 
-    def _connection(self) -> Connection:
-        return Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to stop."""
+        return await super().on_tick(counter) or self._lost.is_set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop cleanly on a signal and return to the caller; uvicorn would raise the signal again at the end."""
+        numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, finish the calls in progress, and stop the application."""

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from splitwiper.service.limits import RateLimiter
+
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _LIMITED = ("uvicorn", "asyncio", "splitwiper.service.connections", "splitwiper.service.refused")
 """Loggers that peers can trigger at any rate."""
@@ -19,40 +21,30 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
-        told = {
+        fields = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
             **{key: value for key, value in vars(record).items() if key not in _OWN},
         }
         if record.exc_info:
-            told["problem"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str, ensure_ascii=False)
+            fields["problem"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str, ensure_ascii=False)
 
 
 class RateLimit(logging.Filter):
-    """Passes a burst of records, then one now and then, with the number of records dropped before it.
-
-    Args:
-        burst: the number of records in a burst.
-        seconds: the interval between records after that.
-        clock: a monotonic clock.
-    """
+    """Passes a burst of records, then one every few seconds, with the number of records dropped before it."""
 
     def __init__(self, burst: int = 30, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._burst, self._seconds, self._clock = burst, seconds, clock
-        self._left, self._then, self._left_out = float(burst), clock(), 0
+        self._rates, self._left_out = RateLimiter(1 / seconds, burst, clock), 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is written."""
-        now = self._clock()
-        self._left = min(float(self._burst), self._left + (now - self._then) / self._seconds)
-        self._then = now
-        if self._left < 1:
+        if not self._rates.has("records"):
             self._left_out += 1
             return False
-        self._left -= 1
+        self._rates.take("records")
         if self._left_out:
             record.left_out, self._left_out = self._left_out, 0
         return True

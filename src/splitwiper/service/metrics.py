@@ -12,8 +12,6 @@ from splitwiper.server import Server
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
-
-
 LITTLE = 64 << 20
 """Free bytes on the store's disk below which the service reports that there is no room."""
 

@@ -20,14 +20,7 @@ CREATE TABLE talks (topic TEXT PRIMARY KEY, expires REAL NOT NULL, ended INTEGER
 
 
 class Negotiations:
-    """All negotiations on the relay.
-
-    Args:
-        database: the service's database.
-        store: the server's store, which holds the relay.
-        hours: how long a negotiation without activity is kept.
-        clock: a monotonic clock.
-    """
+    """All negotiations on the relay. One without activity is kept for some hours, by a monotonic clock."""
 
     def __init__(
         self, database: Database, store: ServerStore, hours: float, clock: Callable[[], float] = time.monotonic
@@ -71,13 +64,10 @@ class Negotiations:
         for topic in store.relay.topics() - known:  # the server was killed before it noted the first message
             self.spoken(topic)
         rows = self._database.read("SELECT topic, expires FROM talks WHERE NOT ended")
-        self._written = {}
-        for row in rows:
-            topic = row["topic"]
-            if self._terms.is_over(topic, row["expires"]):
-                store.relay.erase(topic)
-                with self._database.change() as db:
-                    db.execute("DELETE FROM talks WHERE topic = ?", (topic,))
-            else:
-                self._written[topic] = row["expires"]
-        self._terms.keep(set(self._written))
+        self._written = {row["topic"]: row["expires"] for row in rows}
+        for topic in self._terms.over(self._written):
+            # the messages first: if the server is killed in between, the next one erases them again
+            store.relay.erase(topic)
+            with self._database.change() as db:
+                db.execute("DELETE FROM talks WHERE topic = ?", (topic,))
+            del self._written[topic]

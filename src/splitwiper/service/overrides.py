@@ -33,10 +33,7 @@ _KEEP = "keep-serving"
 class Override:
     """A decision to keep the model serving while requests are open: who, when, and why.
 
-    Attributes:
-        ticket: the request; empty if it is about all requests of a client.
-        client: the client; empty if it is about one request.
-        until: until when the client's requests do not withdraw the model.
+    It is about one request (``ticket``), or until some time about all requests of one client.
     """
 
     ticket: str
@@ -58,17 +55,13 @@ class Overrides:
                     db.execute(statement)
 
     def add(self, store: ServerStore, ticket: str, operator: str, reason: str) -> Override:
-        """Keep the model serving while a request is open.
-
-        Raises:
-            NotFoundError: there is no such request, or it is settled.
-        """
+        """Keep the model serving while a request is open; refuse a request that is settled, or unknown."""
         if store.ticket(ticket).state == "settled":
             raise NotFoundError(f"ticket {ticket!r} is settled: the model answers again.")
-        made = Override(ticket, operator, reason, now())
+        override = Override(ticket, operator, reason, now())
         with self._database.change() as db:
-            db.execute("INSERT INTO overrides VALUES (?, ?, ?, ?)", (ticket, operator, reason, made.time))
-        return made
+            db.execute("INSERT INTO overrides VALUES (?, ?, ?, ?)", (ticket, operator, reason, override.time))
+        return override
 
     def add_client(self, client: str, operator: str, reason: str, *, hours: float) -> Override:
         """Keep the model serving for some hours, whatever requests of one client are open or arrive."""
@@ -92,18 +85,20 @@ class Overrides:
 
     def listed(self) -> list[Override]:
         """Return all decisions to keep the model serving, by time."""
-        rows = self._database.read("SELECT * FROM decisions WHERE kind = ? ORDER BY rowid", (_KEEP,))
-        found = [Override(*row) for row in self._database.read("SELECT * FROM overrides ORDER BY rowid")]
-        found += [Override("", r["operator"], r["reason"], r["time"], r["client"], r["until"]) for r in rows]
-        return sorted(found, key=lambda one: one.time)
+        rows = self._database.read("SELECT * FROM overrides ORDER BY rowid")
+        about_clients = "SELECT '', operator, reason, time, client, until FROM decisions WHERE kind = ? ORDER BY rowid"
+        rows += self._database.read(about_clients, (_KEEP,))
+        return [Override(*row) for row in sorted(rows, key=lambda row: str(row["time"]))]
 
     def stopping(self, waiting: Iterable[Ticket]) -> list[Ticket]:
         """Return those open requests that withdraw the model."""
         waiting, moment = list(waiting), now()
+        if not waiting:  # the usual case: every prediction asks
+            return []
         tickets, clients = set[str](), set[str]()
-        for made in self.listed() if waiting else []:
-            if not made.client:  # about one request, for good
-                tickets.add(made.ticket)
-            elif made.until > moment:
-                clients.add(made.client)
-        return [one for one in waiting if one.id not in tickets and one.client not in clients]
+        for override in self.listed():
+            if not override.client:  # about one request, for good
+                tickets.add(override.ticket)
+            elif override.until > moment:
+                clients.add(override.client)
+        return [ticket for ticket in waiting if ticket.id not in tickets and ticket.client not in clients]

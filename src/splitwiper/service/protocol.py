@@ -1,20 +1,19 @@
 """HTTP connections that know the peer's certificate, and do not wait for a silent peer indefinitely.
 
-A `Connection` sits between a transport and uvicorn's HTTP protocol. It learns from asyncio when data arrived and how
-much is unsent, and from ASGI (`watched`) when a call has begun and whether it waits for more of its body. Incoming data
-is parsed here first (`_Bounds`), because neither httptools nor uvicorn limits what a peer can make them store.
+A `Connection` is uvicorn's HTTP protocol, with a watch. It learns from asyncio when data arrived and how much is
+unsent, and from ASGI when a call has begun and whether it waits for more of its body. Incoming data is parsed here
+first (`_Bounds`), because neither httptools nor uvicorn limits what a peer can make them store.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import json
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -32,13 +31,12 @@ _PIECE = 1 << 14
 """Bytes parsed between checks of these limits."""
 _LINGER = 0.5
 """Seconds in which a refused peer may read the reason."""
-_connection: contextvars.ContextVar[Connection | None] = contextvars.ContextVar("connection", default=None)
 
 
 class _Bounds:
     """Follows what one connection sends, and refuses anything that would be stored without limit.
 
-    The methods are httptools callbacks; an exception in one ends the parsing.
+    The methods named on_… are httptools callbacks; an exception in one ends the parsing.
     """
 
     def __init__(self) -> None:
@@ -91,103 +89,84 @@ class _Bounds:
         self._in_headers = True
 
 
-class Connection(asyncio.Protocol):
+class Connection(HttpToolsProtocol):
     """An HTTP connection whose requests carry the peer's certificate.
 
     A peer whose line is cut does not close its connection: if it were kept, the upload would still count as being sent.
     So a connection is broken off when a call waits for its body and nothing arrives, when headers are not complete
-    within that time, however steadily they trickle in, or when an answer is not taken. The received part of an upload
-    is kept.
-
-    Args:
-        given: uvicorn's arguments for an HTTP protocol.
+    after a while, or when an answer is not read. Calls that are being computed may take as long as they need.
     """
 
     silence = 60.0
     """Seconds to wait for the other side."""
 
     def __init__(self, **given: Any) -> None:
-        self._http = HttpToolsProtocol(**given)
-        self._context = contextvars.copy_context()
-        self._context.run(_connection.set, self)
+        super().__init__(**given)
+        # uvicorn calls its `app` for every call on this connection, so this one learns when calls begin and end
+        self._answer, self.app = self.app, self._call
         self._bounds = _Bounds()
-        self.closed = asyncio.Event()
+        self.closed: asyncio.Future[None] = self.loop.create_future()
         self.certificate: bytes | None = None
         """The peer's certificate, in DER form; None if a proxy terminates TLS."""
         self._timer: asyncio.TimerHandle | None = None
         self._calls, self._awaiting, self._unsent, self._refused = 0, False, 0, False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the peer's certificate, and start watching the connection."""
-        self._transport = cast(asyncio.Transport, transport)
-        secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        self.certificate = secured.getpeercert(binary_form=True) if secured else None
-        self._loop = asyncio.get_running_loop()
-        self._heard = self._loop.time()
+        self._heard = self.loop.time()
         self._asked: float | None = self._heard
         """The time since when a call's headers are awaited; None if none are."""
-        self._http.connection_made(self._transport)
-        self._again()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Store the peer's certificate, and start watching the connection."""
+        secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        self.certificate = secured.getpeercert(binary_form=True) if secured else None
+        self._heard = self._asked = self.loop.time()  # a handshake may have taken a while
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(self.silence / 4, self._watch)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on data, within bounds. Tasks that uvicorn starts for it find this connection in their context."""
-        now, known = self._loop.time(), self._bounds.body
+        """Pass on data, within bounds."""
+        now, known = self.loop.time(), self._bounds.body
         if not self._calls and self._asked is None:
             self._asked = now
         for start in range(0, len(data), _PIECE):
-            if self._refused or self._transport.is_closing():  # the peer may not have noticed yet
+            if self._refused or self.transport.is_closing():  # the peer may not have noticed yet
                 return
             piece = data[start : start + _PIECE]
             if (refused := self._bounds.take(piece)) is not None:
                 self._refuse(refused)
                 return
-            self._context.run(self._http.data_received, piece)
+            super().data_received(piece)
         if self._bounds.body > known:  # empty chunks count as silence
             self._heard = now
-
-    def eof_received(self) -> None:
-        """Pass on that the peer has stopped sending."""
-        self._http.eof_received()
-
-    def pause_writing(self) -> None:
-        """Pass on that the peer reads too slowly."""
-        self._http.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Pass on that the peer has caught up."""
-        self._http.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
-        self.closed.set()
-        self._http.connection_lost(exc)
+        self.closed.set_result(None)
+        super().connection_lost(exc)
 
     def _refuse(self, status: HTTPStatus) -> None:
         """Answer with an error, unless another answer is due first; the connection ends in any case."""
         _log.warning("a connection was ended: %s", status.phrase)
         if self._bounds.waiting:
-            self.abort()
+            self.transport.abort()
             return
-        told = f"{status.phrase}: besides its body a call has {_AROUND:,} bytes at most, and nothing follows the body."
-        body = json.dumps({"kind": "InputError", "message": told})
+        reason = (
+            f"{status.phrase}: besides its body a call has {_AROUND:,} bytes at most, and nothing follows the body."
+        )
+        body = json.dumps({"kind": "InputError", "message": reason})
         head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        self._transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        self.transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
         # Closed at once, with data that nobody read, the peer's system would drop the answer before the peer reads it.
         self._refused = True
-        self._loop.call_later(_LINGER, self._transport.close)
-
-    def abort(self) -> None:
-        """Break the connection off."""
-        self._transport.abort()
+        self.loop.call_later(_LINGER, self.transport.close)
 
     def abort_idle(self) -> None:
         """Break the connection off unless a call is in progress; do not wait for idle peers to close it."""
         if not self._calls:
-            self._transport.abort()
+            self.transport.abort()
 
-    async def call(self, app: App, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+    async def _call(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Run the application for a call, and record when it waits for more of the body."""
         more = True
 
@@ -195,7 +174,7 @@ class Connection(asyncio.Protocol):
             nonlocal more
             if not more:  # from here on it only waits for the peer to disconnect
                 return await receive()
-            self._awaiting, self._heard = True, self._loop.time()
+            self._awaiting, self._heard = True, self.loop.time()
             try:
                 message = await receive()
             finally:
@@ -205,34 +184,18 @@ class Connection(asyncio.Protocol):
 
         self._calls, self._asked = self._calls + 1, None
         try:
-            await app({**scope, PEER: self.certificate}, watched_receive, send)
+            await self._answer({**scope, PEER: self.certificate}, watched_receive, send)
         finally:
             self._calls -= 1
             self._bounds.answered()
 
-    def _again(self) -> None:
-        self._timer = self._loop.call_later(self.silence / 4, self._watch)
-
     def _watch(self) -> None:
         """Break the connection off if it waits for the peer for too long; otherwise check again later."""
-        now, unsent = self._loop.time(), self._transport.get_write_buffer_size()
+        now, unsent = self.loop.time(), self.transport.get_write_buffer_size()
         if unsent != self._unsent:  # the peer is reading, however slowly
             self._heard, self._unsent = now, unsent
         silent = now - self._heard > self.silence and (unsent or self._awaiting)
         if silent or (self._asked is not None and now - self._asked > self.silence):
-            self.abort()
-            return
-        self._again()
-
-
-def watched(app: App) -> App:
-    """Return an application whose calls are watched by their connection."""
-
-    async def call(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        connection = _connection.get()
-        if connection is None or scope["type"] != "http":
-            await app(scope, receive, send)
+            self.transport.abort()
         else:
-            await connection.call(app, scope, receive, send)
-
-    return call
+            self._timer = self.loop.call_later(self.silence / 4, self._watch)

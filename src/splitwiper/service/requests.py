@@ -20,7 +20,6 @@ from splitwiper.store import ServerStore
 from splitwiper.store.database import Database
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request, Ticket
-from splitwiper.wire.messages import Level
 
 SCHEMA = """
 CREATE TABLE cases (
@@ -33,51 +32,21 @@ Stage = Literal["received", "accepted", "erased", "retrained", "settled", "certi
 
 @dataclass(frozen=True)
 class RequestRecord:
-    """A request as it was received.
+    """A request as it was received: at what time by the server's clock, and in which envelope if it was signed."""
 
-    Attributes:
-        ticket: the request's id.
-        client: the name of the client.
-        level: class, sample or client.
-        commitment: commits to the rows that the client suppresses.
-        received: the time of arrival, by the server's clock.
-        signed: the envelope that the client signed; None if signatures are not required.
-    """
-
-    ticket: str
-    client: str
-    level: Level
-    commitment: str
+    request: Request
     received: str
     signed: Mapping[str, Any] | None
 
-    @property
-    def request(self) -> Request:
-        """The request, without its time and signature."""
-        return Request(self.ticket, self.client, self.level, self.commitment)
-
 
 class RequestRecords:
-    """All request records, in the service's database.
-
-    Args:
-        database: the service's database.
-        signed_only: refuse requests that are not signed.
-
-    Attributes:
-        keys: the sites' registered keys, with which requests must be signed.
-    """
+    """All request records, in the service's database. With ``signed_only``, unsigned requests are refused."""
 
     def __init__(self, database: Database, *, signed_only: bool = True) -> None:
         self._database, self.keys = database, ClientKeys(database, signed_only=signed_only)
 
     def receive(self, request: Request, signed: Mapping[str, Any] | None, *, federation: str) -> RequestRecord:
-        """Store a request. Repeating it changes nothing.
-
-        Args:
-            request: the request.
-            signed: the same, signed by the client.
-            federation: the id of the server's store.
+        """Store a request, and its signed form if the client signs. Repeating it changes nothing.
 
         Raises:
             DataError: it is not signed, or the signed request differs.
@@ -94,18 +63,18 @@ class RequestRecords:
         row = (request.ticket, request.client, request.level, request.commitment, now(), text)
         with self._database.change() as db:
             db.execute("INSERT OR IGNORE INTO cases VALUES (?, ?, ?, ?, ?, ?)", row)
-        found = self.find(request.ticket)
-        if found is None or found.request != request:
+        record = self.find(request.ticket)
+        if record is None or record.request != request:
             raise DataError(f"ticket {request.ticket!r} is another request's: draw another one.")
-        return found
+        return record
 
-    def _check(self, made: SignedRequest, request: Request, federation: str) -> None:
-        told = (made.federation, made.client, made.ticket, made.level, made.commitment)
-        if told != (federation, request.client, request.ticket, request.level, request.commitment):
+    def _check(self, signed: SignedRequest, request: Request, federation: str) -> None:
+        expected = (federation, request.client, request.ticket, request.level, request.commitment)
+        if (signed.federation, signed.client, signed.ticket, signed.level, signed.commitment) != expected:
             raise DataError(
                 "the signed request is another one: store, client, ticket, level and commitment must be the same."
             )
-        self.keys.check(made.client, made.key)
+        self.keys.check(signed.client, signed.key)
 
     def find(self, ticket: str) -> RequestRecord | None:
         """Return the record of a request; None if there is none."""
@@ -130,32 +99,22 @@ def due(ticket: Ticket, record: RequestRecord | None, days: float) -> datetime:
 def stages(store: ServerStore, ticket: Ticket, record: RequestRecord | None) -> dict[Stage, str]:
     """Return the stages that a request has reached, in order, with their times.
 
-    Args:
-        store: the server's store.
-        ticket: the request's ticket.
-        record: the request as it was received; None if it did not come over the network.
+    A request that did not come over the network has no record.
     """
-    found: dict[Stage, str] = {"received": record.received if record else ticket.received}
-    found["accepted"] = ticket.received
+    reached: dict[Stage, str] = {"received": record.received if record else ticket.received}
+    reached["accepted"] = ticket.received
     if ticket.erased:
-        found["erased"] = ticket.erased
+        reached["erased"] = ticket.erased
     if ticket.settled:
-        found["retrained" if ticket.erased else "settled"] = ticket.settled
+        reached["retrained" if ticket.erased else "settled"] = ticket.settled
         path = kept_at(store, ticket.id)
         if path.exists():
-            found["certified"] = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    return found
+            reached["certified"] = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
+    return reached
 
 
 def certified(store: ServerStore, records: RequestRecords, ticket: str, *, days: float) -> dict[str, Any]:
-    """Return the certificate of a settled request, with the client's signed request, and its deadline.
-
-    Args:
-        store: the server's store.
-        records: the requests as they were received.
-        ticket: the request's ticket.
-        days: the number of days within which it was to be settled.
-    """
+    """Return the certificate of a settled request, with the client's signed request, and its deadline in days."""
     record = records.find(ticket)
     until, signed = due(store.ticket(ticket), record, days), record.signed if record else None
     return certify(store, ticket, Keyring.of(store).key(), due=until, request=signed)
@@ -163,4 +122,5 @@ def certified(store: ServerStore, records: RequestRecords, ticket: str, *, days:
 
 def _record(row: Any) -> RequestRecord:
     signed = json.loads(row["signed"]) if row["signed"] else None
-    return RequestRecord(row["ticket"], row["client"], row["level"], row["commitment"], row["received"], signed)
+    request = Request(row["ticket"], row["client"], row["level"], row["commitment"])
+    return RequestRecord(request, row["received"], signed)

@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -27,13 +26,13 @@ _log = logging.getLogger("splitwiper.service")
 _GRACE = 20
 
 
-def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable[[str], None] | None = None) -> None:
-    """Serve until stopped by a signal.
+def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable[[str], None] = lambda _: None) -> None:
+    """Serve a store until stopped by a signal.
 
     Args:
         root: the store's folder.
         settings: the server's settings.
-        config: their file, for the worker.
+        config: their file, which the worker reads too.
         ready: called with the address when the service listens.
 
     Raises:
@@ -41,20 +40,26 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
         ConfigError: the address is taken.
         FencedError: another process took the store over, after this one had been suspended for long.
     """
-    own = settings.service
-    tokens = own.identity == "tokens"
+    wanted, certs = settings.service, settings.certs()
+    tokens = wanted.identity == "tokens"
     halves = open_store(root, settings)
-    certs = settings.certs()
-    gate = Authenticator(tokens=Tokens(certs)) if tokens else Authenticator(trust=Trust(certs))
-    sockets = listen(own.host, own.port)
+    authenticator = Authenticator(tokens=Tokens(certs)) if tokens else Authenticator(trust=Trust(certs))
+    sockets = listen(wanted.host, wanted.port)
+
+    def listens(url: str) -> None:
+        # what is loaded by now stays loaded: to search all of it for garbage would stop every call for 0.1 to 0.2 s
+        gc.collect()
+        gc.freeze()
+        ready(url)
+
     try:
-        service = Service(root, halves.server, own, gate)
+        service = Service(root, halves.server, wanted, authenticator)
         # the lease first: a second server must not start a worker on the same store
         with _alone(root) as lost, _worker(root, config):
             secured = None if tokens else lambda: server_context(certs, revoked=True)
-            server = _Server(create_app(service), sockets, _limits(own), secured=secured, grace=_GRACE)
-            server.ready, server.lost = ready, lost
-            server.run()
+            limits = _limits(wanted)
+            app = create_app(service)
+            HttpServer(app, sockets, limits, secured=secured, grace=_GRACE, ready=listens, lost=lost).run()
     finally:
         for listening in sockets:
             listening.close()
@@ -70,37 +75,6 @@ def _limits(config: ServiceConfig) -> ConnectionLimits:
         limits = {"connections": kept.connections, "handshakes": kept.handshakes}
         _log.warning("this process may open %d files, so fewer connections are taken", descriptors(), extra=limits)
     return kept
-
-
-class _Server(HttpServer):
-    """A server that reports when it listens, and stops when another process has taken the store."""
-
-    ready: Callable[[str], None] | None
-    lost: threading.Event
-
-    async def on_tick(self, counter: int) -> bool:
-        """Return whether to stop."""
-        return await super().on_tick(counter) or self.lost.is_set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop cleanly on a signal and return to the caller; uvicorn would raise the signal again at the end."""
-        numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and report the address."""
-        await super().startup(sockets)
-        # what is loaded by now stays loaded: to search all of it for garbage would stop every call for 0.1 to 0.2 s
-        gc.collect()
-        gc.freeze()
-        if self.started and self.ready:
-            self.ready(self.url)
 
 
 @contextmanager

@@ -13,28 +13,21 @@ from typing import TypeVar
 
 from splitwiper.server import Server
 
-_T = TypeVar("_T")
+_Result = TypeVar("_Result")
 
 
 class ServerThread:
     """A server, and the single thread that uses it."""
 
-    def __init__(self, make: Callable[[], Server], name: str) -> None:
-        self._make = make
-        self._server: Server | None = None
+    def __init__(self, server: Server, name: str) -> None:
+        self._server = server
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
-    async def run(self, work: Callable[[Server], _T]) -> _T:
+    async def run(self, work: Callable[[Server], _Result]) -> _Result:
         """Run a function on this thread, and return its result."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
-
-    def _run(self, work: Callable[[Server], _T]) -> _T:
-        if self._server is None:
-            self._server = self._make()
-        return work(self._server)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._server)
 
     def close(self) -> None:
         """Finish the work in progress, and accept no more."""
         self._thread.shutdown(wait=True)
-        if self._server is not None:
-            self._server.store.database.close()
+        self._server.store.database.close()

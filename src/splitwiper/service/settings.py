@@ -47,7 +47,8 @@ class ServiceConfig:
     deadline: float = 30.0
     """Days within which a request must be settled."""
     signed: bool = True
-    """Accept requests to forget only if they are signed with the client's own key."""
+    """Accept requests to forget, shards and withdrawals only if they are signed with the key that the client
+    registered when it joined."""
     requests: int = 20
     """Requests to forget that a client may make in a day."""
     rate: float = 50.0
@@ -108,9 +109,7 @@ class ServiceConfig:
             bounded(self, name, 0, strict=True, high=1e4)
         for name in ("requests", "burst", "largest", "shard_rows", "rows", "queued", "unfinished", "shards", "uploads"):
             bounded(self, name, 1, high=1 << 50)
-        for name in ("connections", "connections_each", "handshakes"):
-            bounded(self, name, 1, high=1 << 20)
-        for name in ("outputs", "labels"):
+        for name in ("connections", "connections_each", "handshakes", "outputs", "labels"):
             bounded(self, name, 1, high=1 << 20)
         bounded(self, "label_length", 1, high=2000)
         bounded(self, "largest_value", 0, strict=True, high=LARGEST)

@@ -6,10 +6,19 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from splitwiper.config import Config, ModelConfig, ServerConfig, codec_record, from_dict, read_toml, to_toml
+from splitwiper.config import (
+    Config,
+    ModelConfig,
+    ServerConfig,
+    StoreConfig,
+    codec_record,
+    from_dict,
+    read_toml,
+    to_toml,
+)
 from splitwiper.errors import ConfigError, CorruptError, InputError, NotFoundError
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.folder import remembered
+from splitwiper.federation.folder import remembered, without_head
 from splitwiper.service.certificate.restoring import Restored, record
 from splitwiper.service.database import service_database
 from splitwiper.service.identity.folders import write_changed
@@ -17,6 +26,7 @@ from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.witnesses import Witnesses
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerStore, files
+from splitwiper.store.blobs import is_recorded, new_record
 
 MODEL = "model.toml"
 """The model's settings, kept in the store so that anybody who has the store can recompute."""
@@ -24,7 +34,7 @@ MODEL = "model.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """The settings that a store's halves are built from; it contains nothing of clients' settings."""
+    """The settings that a store's halves are built from; nothing of clients' settings is among them."""
 
     seed: int = 0
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -35,6 +45,7 @@ class ServerFile(Architecture):
     """The keys and tables of a server's configuration file. Clients' settings are in their own files."""
 
     server: ServerConfig = field(default_factory=ServerConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
     service: ServiceConfig = field(default_factory=ServiceConfig)
 
 
@@ -53,7 +64,7 @@ class ServerSettings:
 
 
 def read_server(path: Path) -> ServerSettings:
-    """Read a server's configuration file: ``seed``, ``[model]``, ``[server]``, ``[service]``.
+    """Read a server's configuration file: ``seed``, ``[model]``, ``[server]``, ``[store]``, ``[service]``.
 
     Between organisations, training keeps a transcript unless the file says ``transcript = false``.
 
@@ -65,9 +76,9 @@ def read_server(path: Path) -> ServerSettings:
         if isinstance(training := values.setdefault("server", {}), dict):
             # without it, auditors could only recompute the whole training
             training.setdefault("transcript", True)
-        found = from_dict(ServerFile, values)
-        config = Config(seed=found.seed, model=found.model, server=found.server)
-        return ServerSettings(config, found.service, path.parent)
+        file = from_dict(ServerFile, values)
+        config = Config(seed=file.seed, model=file.model, server=file.server, store=file.store)
+        return ServerSettings(config, file.service, path.parent)
     except FileNotFoundError as problem:
         raise ConfigError(f"there is no configuration file {path}.") from problem
     except ConfigError as problem:
@@ -81,49 +92,39 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
         InputError: the store was made with other settings.
     """
     halves = build_halves(settings.config)
+    meta = remembered(halves, settings.config, codec=codec_record(settings.service))
     server_store = ServerStore(root)
     if not (root / "server.db").exists():
         _refuse_used(root)
-        _make(server_store, halves, settings)
-    made = _remembered(halves, settings)
-    del made["run"]  # random for every store
-    odd = [name for name, value in made.items() if server_store.database.meta(name) != value]
+        # no head: each model gets a new one, with an output for each label present
+        server_store.create(
+            config=to_toml(settings.config.server),
+            initial=without_head(halves.server, halves.server.state_dict()),
+            client_initial=halves.client.state_dict(),
+            meta=meta,
+            blobs=new_record(*settings.config.store.place),
+        )
+    del meta["run"]  # random for every store
+    different = [name for name, value in meta.items() if server_store.database.meta(name) != value]
+    if not is_recorded(server_store.database.meta("blobs") or "", *settings.config.store.place):
+        different.append("store.blobs")
     server_store.database.close()
     write_changed(root / MODEL, to_toml(Architecture(seed=settings.config.seed, model=settings.config.model)).encode())
-    if odd:
+    if different:
         raise InputError(
-            f"{root} was made with other settings ({', '.join(odd)}): bring them back, or give another folder."
+            f"{root} was made with other settings ({', '.join(different)}): bring them back, or give another folder."
         )
     return halves
 
 
 def _refuse_used(root: Path) -> None:
-    """Refuse to create a store over the remains of another.
-
-    Raises:
-        CorruptError: the folder has files of a store whose database is missing.
-    """
+    """Refuse to create a store over the remains of another, whose database is missing."""
     for name in ("shards", "models", "epochs", "certificates"):
         if files.listed(root / name):
             raise CorruptError(
                 f"{root / 'server.db'} is missing, and {root / name} holds files of a store: restore a backup of the "
                 "whole folder. A new store takes an empty one."
             )
-
-
-def _remembered(halves: Halves, settings: ServerSettings) -> dict[str, str]:
-    return remembered(halves, settings.config, codec=codec_record(settings.service))
-
-
-def _make(server_store: ServerStore, halves: Halves, settings: ServerSettings) -> None:
-    head = f"{halves.server.head_name}."
-    first = {name: t for name, t in halves.server.state_dict().items() if not name.startswith(head)}
-    server_store.create(
-        config=to_toml(settings.config.server),
-        initial=first,  # no head: each model gets a new one, with an output for each label present
-        client_initial=halves.client.state_dict(),
-        meta=_remembered(halves, settings),
-    )
 
 
 def restore(root: Path, reason: str) -> Restored:
@@ -141,7 +142,8 @@ def restore(root: Path, reason: str) -> Restored:
             held.enter_context(database.lease("restoring"))
         # both leases: neither a server nor a worker may write while the entry is made
         held.enter_context(server_store.database.lease("restoring"))
-        made = record(server_store, reason)
+        restored = record(server_store, reason)
         if database.path.exists():
-            Witnesses(database).forget_after(made.size)
-    return made
+            # sites countersigned them, but they are no longer heads of this ledger
+            Witnesses(database).forget_after(restored.size)
+    return restored

@@ -12,12 +12,14 @@ import errno
 import json
 import os
 import secrets
+import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from splitwiper.errors import DataError, DiskFullError, NotFoundError, QuotaError
+from splitwiper.errors import BusyError, DataError, DiskFullError, NotFoundError, QuotaError
 from splitwiper.service.appending import append
 from splitwiper.service.expiry import Expiry
 from splitwiper.service.settings import ServiceConfig
@@ -53,6 +55,15 @@ class Upload:
         return self.path.stat().st_size if self.path.exists() else 0
 
 
+@dataclass
+class _Arrival:
+    """What this process knows about the bytes of an upload."""
+
+    passing: Passing = field(default_factory=Passing)
+    travelled: int | None = None
+    """Bytes on the wire; None if unknown, after an interruption."""
+
+
 def drop(database: Database, folder: Path, client: str) -> None:
     """Cancel all uploads of a client, from another process than the one that receives them."""
     with database.change() as db:
@@ -63,25 +74,32 @@ def drop(database: Database, folder: Path, client: str) -> None:
 
 
 class Uploads:
-    """Uploads that were begun and not finished.
-
-    Args:
-        folder: the folder of their files.
-        database: the service's database.
-        config: limits on their number, size and age.
-        clock: a monotonic clock.
-    """
+    """Uploads that were begun and not finished: described in the service's database, with their files in a folder."""
 
     def __init__(
         self, folder: Path, database: Database, config: ServiceConfig, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._folder, self._database, self._config = folder, database, config
         self._terms = Expiry(config.patience, clock)
-        self._passing: dict[str, Passing] = {}
-        self._travelled: dict[str, int] = {}
-        self.is_busy: Callable[[str], bool] = lambda _: False
-        """Return whether a call is currently sending to an upload."""
+        self._arrivals: dict[str, _Arrival] = {}
+        self._busy: set[str] = set()
         files.make_folder(folder)
+
+    @contextmanager
+    def alone(self, upload: str) -> Iterator[None]:
+        """Keep other calls away from an upload while this one works on it; refuse this one if another does."""
+        if upload in self._busy:
+            raise BusyError("another call sends to this upload: wait for it, then ask how far the upload has come.")
+        self._busy.add(upload)
+        try:
+            yield
+        finally:
+            self._busy.discard(upload)
+
+    def is_taking_in(self, client: str) -> bool:
+        """Return whether a call is sending to, or finishing, one of the client's uploads."""
+        rows = self._database.read("SELECT id FROM uploads WHERE client = ?", (client,))
+        return any(row["id"] in self._busy for row in rows)
 
     def begin(
         self, client: str, size: int, mark: str, statement: Statement, *, signed: str | None = None, spared: int = 0
@@ -91,10 +109,10 @@ class Uploads:
         Args:
             client: the client's name.
             size: the size of the whole file, in bytes.
-            mark: the client's identifier for the file. If two files share a mark, the digest of what
-                arrives is neither's, and nothing is accepted.
-            statement: the client's statement about it.
-            signed: the site's signed statement about it, as JSON.
+            mark: the client's identifier for the file. If two files share a mark, the digest of what arrives is
+                neither's, and nothing is accepted.
+            statement: the client's statement about the shard.
+            signed: the same, signed by the site, as JSON.
             spared: the size up to which it may use the disk's reserve.
 
         Raises:
@@ -104,107 +122,80 @@ class Uploads:
         """
         if not 0 < size <= self._config.largest:
             raise DataError(f"a shard of {size:,} bytes is not accepted here: the limit is {self._config.largest:,}.")
-        # first: what has expired must not count against the client
-        self.expire()
-        said = json.dumps(asdict(statement), sort_keys=True)
+        self.expire()  # what has expired must not count against the client
+        text = json.dumps(asdict(statement), sort_keys=True)
         with self._database.change() as db:
-            mine = db.execute("SELECT * FROM uploads WHERE client = ?", (client,)).fetchall()
-            for row in mine:
+            begun = db.execute("SELECT * FROM uploads WHERE client = ?", (client,)).fetchall()
+            for row in begun:
                 if (row["size"], row["mark"]) == (size, mark):
-                    db.execute("UPDATE uploads SET statement = ?, signed = ? WHERE id = ?", (said, signed, row["id"]))
-                    return self._upload({**dict(row), "statement": said, "signed": signed})
-            if len(mine) >= self._config.unfinished:
+                    db.execute("UPDATE uploads SET statement = ?, signed = ? WHERE id = ?", (text, signed, row["id"]))
+                    return replace(self._upload(row), statement=statement, signed=signed)
+            if len(begun) >= self._config.unfinished:
                 raise QuotaError(
-                    f"{client!r} has begun {len(mine)} uploads and not finished them: finish or cancel one first."
+                    f"{client!r} has begun {len(begun)} uploads and not finished them: finish or cancel one first."
                 )
-        self._make_room(client, size, size, spared)
+        name = secrets.token_hex(16)
+        upload = Upload(name, client, size, mark, statement, self._terms.begin(name), self._path(name), signed)
+        self.make_room(upload, spared)
         with self._database.change() as db:
-            upload = secrets.token_hex(16)
-            row = {
-                "id": upload,
-                "client": client,
-                "size": size,
-                "mark": mark,
-                "statement": said,
-                "expires": self._terms.begin(upload),
-                "signed": signed,
-            }
-            db.execute("INSERT INTO uploads VALUES (:id, :client, :size, :mark, :statement, :expires, :signed)", row)
-        return self._upload(row)
+            values = (name, client, size, mark, text, upload.expires, signed)
+            db.execute("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        return upload
 
     def find(self, client: str, upload: str) -> Upload:
-        """Return an upload of a client.
-
-        Raises:
-            NotFoundError: the client has no such upload.
-        """
+        """Return an upload of a client; raise `NotFoundError` if it has no such upload."""
         row = self._database.one("SELECT * FROM uploads WHERE id = ? AND client = ?", (upload, client))
         if row is None:
             raise NotFoundError(
                 f"there is no upload {upload!r}: it was finished, cancelled or has expired; begin again."
             )
-        return self._upload(dict(row))
+        return self._upload(row)
 
     def still(self, upload: Upload) -> None:
-        """Check that an upload was not cancelled while it was sent to; if it was, erase what arrived.
-
-        Raises:
-            NotFoundError: it was cancelled.
-        """
+        """Raise `NotFoundError` if an upload was cancelled while it was sent to, and erase what arrived."""
         try:
             self.find(upload.client, upload.id)
         except NotFoundError:
             self.end(upload)
             raise
 
-    def _upload(self, row: dict[str, object]) -> Upload:
-        said = json.loads(str(row["statement"]))
-        statement = Statement(**{**said, "tickets": tuple(said["tickets"]), "spent": Spent(**said["spent"])})
-        values = {key: row[key] for key in ("id", "client", "size", "mark", "expires", "signed")}
-        return Upload(**values, statement=statement, path=self._folder / f"{row['id']}.part")  # type: ignore[arg-type]
+    def _upload(self, row: sqlite3.Row) -> Upload:
+        values = json.loads(row["statement"])
+        statement = Statement(**{**values, "tickets": tuple(values["tickets"]), "spent": Spent(**values["spent"])})
+        path = self._path(row["id"])
+        return Upload(
+            row["id"], row["client"], row["size"], row["mark"], statement, row["expires"], path, row["signed"]
+        )
+
+    def _path(self, upload: str) -> Path:
+        return self._folder / f"{upload}.part"
 
     def _room(self, size: int, spared: int) -> int:
-        """Return how many bytes an upload of this size may take: the free ones, less the disk's reserve.
-
-        One that may use the reserve leaves half of what is free, so that no client takes it all from the others,
-        however slowly it sends.
-        """
+        """Return how many bytes an upload of this size may take: the free ones, less the disk's reserve."""
         free = os.statvfs(self._folder)
         reserve = int(self._config.reserve * free.f_blocks)
         if size <= spared:
+            # one that may use the reserve leaves half of what is free: otherwise one client could take it all from the
+            # others, however slowly it sends
             reserve = min(reserve, free.f_bavail // 2)
         return (free.f_bavail - reserve) * free.f_frsize
 
-    def _make_room(self, client: str, size: int, left: int, spared: int) -> None:
+    def make_room(self, upload: Upload, spared: int) -> None:
         """Make sure that there is room for the rest of an upload.
 
         One that forgets rows has priority: uploads of other clients that nobody is sending to are cancelled for it, the
         largest first. They can be begun again.
-
-        Raises:
-            DiskFullError: there is not enough room.
         """
-        if left <= self._room(size, spared):
+        left = upload.size - upload.offset
+        if left <= self._room(upload.size, spared):
             return
-        rows = self._database.read("SELECT * FROM uploads WHERE client != ?", (client,))
-        idle = [self._upload(dict(row)) for row in rows if not self.is_busy(row["id"])]
-        idle.sort(key=lambda one: one.offset)
-        while left > self._room(size, spared):
-            if not (size <= spared and idle and idle[-1].offset):
+        rows = self._database.read("SELECT * FROM uploads WHERE client != ?", (upload.client,))
+        idle = [self._upload(row) for row in rows if row["id"] not in self._busy]
+        idle.sort(key=lambda other: other.offset)
+        while left > self._room(upload.size, spared):
+            if not (upload.size <= spared and idle and idle[-1].offset):
                 raise DiskFullError(errno.ENOSPC, f"there is no room for another {left:,} bytes of a shard")
             self.end(idle.pop())
-
-    def make_room(self, upload: Upload, spared: int) -> None:
-        """Make sure that there is room for the rest of an upload: others may have taken it since it was begun.
-
-        Args:
-            upload: the upload.
-            spared: the size up to which it may use the disk's reserve.
-
-        Raises:
-            DiskFullError: there is not enough room.
-        """
-        self._make_room(upload.client, upload.size, upload.size - upload.offset, spared)
 
     async def receive(
         self, upload: Upload, offset: int, pieces: AsyncIterator[bytes], *, spared: int = 0, coding: str = ""
@@ -213,7 +204,7 @@ class Uploads:
 
         Args:
             upload: the upload.
-            offset: the offset of the first piece in the file.
+            offset: where the first piece begins in the file.
             pieces: the incoming data.
             spared: the size up to which it may use the disk's reserve.
             coding: the compression of the pieces, if any.
@@ -222,70 +213,58 @@ class Uploads:
             DataError: they do not start where the file ends, or are longer than announced.
             DiskFullError: only the reserve is left.
         """
-        here = upload.offset
-        if offset != here:
-            raise DataError(f"the upload is at {here}, not at {offset}: continue from there.")
-        passing = self._passing.setdefault(upload.id, Passing())
-        travelled = self._travelled.pop(upload.id, None if here else 0)
+        end = upload.offset
+        if offset != end:
+            raise DataError(f"the upload is at {end}, not at {offset}: continue from there.")
+        arrival = self._arrivals.setdefault(upload.id, _Arrival())
+        # unknown until this call has ended properly: an interrupted one does not say how much it received
+        travelled, arrival.travelled = arrival.travelled if end else 0, None
 
         def check_room() -> None:
             if self._room(upload.size, spared) <= 0:
                 raise DiskFullError(errno.ENOSPC, f"there is no room for the rest of {upload.size:,} bytes")
 
-        came = await append(
-            upload.path, pieces, limit=upload.size, passing=passing, coding=coding, check_room=check_room
+        received = await append(
+            upload.path, pieces, limit=upload.size, passing=arrival.passing, coding=coding, check_room=check_room
         )
         if travelled is not None:
-            self._travelled[upload.id] = travelled + came
+            arrival.travelled = travelled + received
         return upload.offset
 
     def travelled(self, upload: Upload) -> int | None:
         """Return how many bytes an upload took on the wire; None if unknown, after an interruption."""
-        return self._travelled.get(upload.id)
+        return self._arrivals.get(upload.id, _Arrival()).travelled
 
     def digest(self, upload: Upload) -> str:
-        """Return the digest of an upload's file, after making the file durable.
-
-        Raises:
-            DataError: it is incomplete.
-        """
+        """Return the digest of a complete upload's file, after making the file durable."""
         if upload.offset != upload.size:
             raise DataError(f"{upload.offset:,} of {upload.size:,} bytes are here: send the rest first.")
         with upload.path.open("rb") as file:
             os.fsync(file.fileno())  # a killed server may not have waited for its last writes
-        return self._passing.get(upload.id, Passing()).digest(upload.path)
+        return self._arrivals.get(upload.id, _Arrival()).passing.digest(upload.path)
 
     def end(self, upload: Upload) -> None:
         """Delete an upload that was finished or cancelled."""
         with self._database.change() as db:
             db.execute("DELETE FROM uploads WHERE id = ?", (upload.id,))
-        self._passing.pop(upload.id, None)
-        self._travelled.pop(upload.id, None)
+        self._arrivals.pop(upload.id, None)
         files.erase(upload.path)
 
     def end_all(self, client: str, *, but: str = "") -> None:
         """Cancel all uploads of a client: one could bring back what a later shard, or a withdrawal, removed.
 
-        Args:
-            client: the client.
-            but: the mark of a file whose upload stays.
+        The upload of the file with the mark ``but`` stays.
         """
         for row in self._database.read("SELECT * FROM uploads WHERE client = ? AND mark != ?", (client, but)):
-            self.end(self._upload(dict(row)))
-
-    def begun(self, client: str) -> list[str]:
-        """Return the ids of a client's unfinished uploads."""
-        return [row["id"] for row in self._database.read("SELECT id FROM uploads WHERE client = ?", (client,))]
+            self.end(self._upload(row))
 
     def expire(self) -> None:
         """Delete uploads that were not finished in time, and files that belong to no upload."""
         with self._database.change() as db:
-            rows = db.execute("SELECT id, expires FROM uploads").fetchall()
-            over = {row["id"] for row in rows if self._terms.is_over(row["id"], row["expires"])}
-            db.executemany("DELETE FROM uploads WHERE id = ?", [(name,) for name in over])
-        known = {row["id"] for row in rows} - over
-        self._terms.keep(known)
-        for gone in (self._passing.keys() | self._travelled.keys()) - known:
-            self._passing.pop(gone, None)
-            self._travelled.pop(gone, None)
-        files.sweep(self._folder, {f"{name}.part" for name in known})
+            ends = dict(db.execute("SELECT id, expires FROM uploads").fetchall())
+            over = self._terms.over(ends)
+            db.executemany("DELETE FROM uploads WHERE id = ?", [(upload,) for upload in over])
+        known = ends.keys() - over
+        for ended in self._arrivals.keys() - known:
+            self._arrivals.pop(ended, None)  # a call may be ending it at this moment
+        files.sweep(self._folder, {f"{upload}.part" for upload in known})

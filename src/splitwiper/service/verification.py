@@ -12,7 +12,7 @@ from splitwiper.federation.build import build_halves
 from splitwiper.federation.verify import Check, guarded, verify_history, verify_record, verify_server
 from splitwiper.server import Server
 from splitwiper.service.storing import MODEL, Architecture
-from splitwiper.store import ServerStore, undisturbed
+from splitwiper.store import ServerStore, databases_unchanged
 from splitwiper.wire import Receipt
 
 
@@ -25,22 +25,21 @@ def open_server(store: Path) -> Server:
     path = store / MODEL
     if not path.exists():
         raise NotFoundError(f"there is no {path}: serve the store once with this version, which writes it.")
-    made = from_dict(Architecture, read_toml(path))
-    return Server(ServerStore(store), build_halves(Config(seed=made.seed, model=made.model)).server)
+    architecture = from_dict(Architecture, read_toml(path))
+    halves = build_halves(Config(seed=architecture.seed, model=architecture.model))
+    return Server(ServerStore(store), halves.server)
 
 
 def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
     """Check a server's records against its ledger, and recompute the server half from the shards that it holds.
 
-    Args:
-        store: the server's folder.
-        receipt: a receipt that must be among the server's own.
+    A receipt, if given, must be among the server's own.
 
     Raises:
         BusyError: the store was changed meanwhile, so that the data read is inconsistent.
     """
     server = open_server(store)
-    with undisturbed() as watch:
+    with databases_unchanged() as watch:
         watch.add(server.store.database)
         checks = [verify_record("server", server.store.database.check)]
         # what is read below relies on records that are whole
@@ -55,20 +54,16 @@ def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
 
 
 def verify_both(store: Path, site: Callable[[Receipt], Verification] | None) -> Callable[[Receipt], Verification]:
-    """Return a function that recomputes a receipt's server half and, given the site, its half and shard too.
+    """Return a function that recomputes a receipt's server half and, if its requester's site is here, shard and half.
 
-    Args:
-        store: the server's folder.
-        site: recomputes at the requester's site; None if that is not available.
+    ``site`` recomputes at the requester's site; it is None if that is not here.
     """
 
     def verify(receipt: Receipt) -> Verification:
         checks = [*verify_store(store, receipt).checks]
         if site is not None:
-            checks += site(receipt).checks
-        else:
-            detail = f"the folder of {receipt.client} is not here: its shard is taken as the server holds it"
-            checks.append(Check(f"site {receipt.client}", "state", "unverifiable", detail))
-        return Verification.of(checks)
+            return Verification.of([*checks, *site(receipt).checks])
+        detail = f"the folder of {receipt.client} is not here: its shard was not recomputed"
+        return Verification.of([*checks, Check(f"site {receipt.client}", "state", "unverifiable", detail)])
 
     return verify

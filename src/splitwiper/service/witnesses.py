@@ -54,48 +54,41 @@ class Witnesses:
         *,
         keys: ClientKeys,
     ) -> None:
-        """Store a countersigned head. Repeating it changes nothing.
-
-        Args:
-            store: the server's store.
-            site: the name of the site that sends it.
-            head: the head with the server's signature.
-            countersignature: the site's countersignature.
-            keys: the sites' registered keys.
+        """Store a head that the server signed and a site countersigned. Repeating it changes nothing.
 
         Raises:
             DataError: it is not a countersigned head, or belongs to another ledger.
             ForbiddenError: it is in another site's name, or was signed with another key.
         """
         try:
-            found, said = read_countersigned(head, countersignature)
+            signed, witness = read_countersigned(head, countersignature)
         except FormatError as problem:
             raise DataError(str(problem)) from problem
         key = keys.key(site)
-        if said.site != site or (said.key != key and (keys.signed_only or key is not None)):
+        if witness.site != site or (witness.key != key and (keys.signed_only or key is not None)):
             raise ForbiddenError(f"{site!r} can countersign only in its own name, with the key that it has registered.")
-        log, size = Log.begin(store), found.head.size
-        ours = found.envelope.signers(Keyring.of(store).public()) and found.federation == store.federation
-        if not ours or size > len(log.entries) or log.head(size) != found.head:
+        log, size = Log.begin(store), signed.head.size
+        ours = signed.envelope.signers(Keyring.of(store).public()) and signed.federation == store.federation
+        if not ours or size > len(log.entries) or log.head(size) != signed.head:
             raise DataError("this head is not one that this server signed for its ledger as it is now.")
         with self._database.change() as db:
             db.execute(
                 "INSERT OR REPLACE INTO witnesses VALUES (?, ?, ?, ?, ?, ?)",
-                (site, size, found.head.root, now(), json.dumps(head), json.dumps(countersignature)),
+                (site, size, signed.head.root, now(), json.dumps(head), json.dumps(countersignature)),
             )
             db.execute(
-                "DELETE FROM witnesses WHERE site = ? AND rowid NOT IN "
-                "(SELECT rowid FROM witnesses WHERE site = ? ORDER BY size DESC LIMIT ?)",
-                (site, site, _KEPT),
+                "DELETE FROM witnesses WHERE site = :site AND rowid NOT IN "
+                "(SELECT rowid FROM witnesses WHERE site = :site ORDER BY size DESC LIMIT :kept)",
+                {"site": site, "kept": _KEPT},
             )
 
     def listed(self) -> list[Witness]:
         """Return the stored heads of all sites, newest first."""
-        rows = self._database.read("SELECT * FROM witnesses ORDER BY size DESC, site")
-        return [
-            Witness(row["site"], row["received"], json.loads(row["head"]), json.loads(row["countersignature"]))
-            for row in rows
-        ]
+        witnesses: list[Witness] = []
+        for row in self._database.read("SELECT * FROM witnesses ORDER BY size DESC, site"):
+            head, countersignature = json.loads(row["head"]), json.loads(row["countersignature"])
+            witnesses.append(Witness(row["site"], row["received"], head, countersignature))
+        return witnesses
 
     def forget_after(self, size: int) -> None:
         """Drop heads of more than ``size`` entries: the store was restored from a backup of that size."""

@@ -30,19 +30,11 @@ _log = logging.getLogger("splitwiper.service")
 
 
 def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading.Event | None = None) -> None:
-    """Train until stopped.
-
-    Args:
-        root: the server's folder.
-        half: the server half's architecture.
-        config: how long to wait for further requests, and for clients that asked to forget.
-        stop: an event that ends it after the training in progress; set by signals if not given.
-    """
+    """Train until stopped: by the event, or by a signal if none is given, after the training in progress."""
     stop = stop or on_signals()
-    coalesce, deadline = config.coalesce, config.deadline
     server, lapses = Server(ServerStore(root), half, shared=True), Lapses(config.lapse)
     server.before_set_aside = _given_up(root)
-    _catch_up(server, deadline)
+    _catch_up(server, config.deadline)
     failed: object = None
     while not stop.wait(_LOOK):
         with _going_on():
@@ -51,7 +43,7 @@ def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading
         if server.store.is_current() or _state(server) == failed:
             continue
         # several requests at about the same time are answered by one training
-        if not _quiet(server, coalesce, stop):
+        if not _quiet(server, config.coalesce, stop):
             continue
         start = time.perf_counter()
         try:
@@ -60,14 +52,14 @@ def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading
             continue
         except UntrainableError as problem:  # the same rows would fail again, and no shard is to blame
             failed = _state(server)
-            _log.error("training went wrong: %s", problem)
+            _log.error("training failed: %s", problem)
             continue
         except SplitWiperError as problem:
             _log.error("%s: %s", type(problem).__name__, problem)
             stop.wait(5)
             continue
         failed = None
-        _certify(server, [receipt.ticket for receipt in receipts], deadline)
+        _certify(server, [receipt.ticket for receipt in receipts], config.deadline)
         _log.info("trained", extra={"seconds": round(time.perf_counter() - start, 3), "settled": len(receipts)})
 
 
@@ -89,7 +81,7 @@ def _catch_up(server: Server, deadline: float) -> None:
     with closing(service_database(server.store.root)) as database:
         # a request is stored first and accepted afterwards; a server that died in between left it here
         for record in RequestRecords(database).every():
-            if record.ticket not in known:
+            if record.request.ticket not in known:
                 with _going_on():
                     server.submit(record.request)
     settled = [ticket.id for ticket in tickets if ticket.state == "settled"]
@@ -115,17 +107,18 @@ def _going_on() -> Iterator[None]:
 
 def _state(server: Server) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return what training depends on: the manifest, and the open requests."""
-    return manifest_digest(server.store.shards()), tuple((t.id, t.state) for t in server.store.waiting())
+    open_requests = tuple((ticket.id, ticket.state) for ticket in server.store.waiting())
+    return manifest_digest(server.store.shards()), open_requests
 
 
 def _quiet(server: Server, seconds: float, stop: threading.Event) -> bool:
     """Wait until nothing has changed for some seconds; return False if stopped meanwhile."""
-    seen, since = None, time.monotonic()
+    last, since = None, time.monotonic()
     latest = since + 10 * seconds  # a steady stream of requests must not delay the first ones indefinitely
     while not stop.is_set():
-        now = _state(server)
-        if now != seen:
-            seen, since = now, time.monotonic()
+        state = _state(server)
+        if state != last:
+            last, since = state, time.monotonic()
         if time.monotonic() - since >= seconds or time.monotonic() >= latest:
             return True
         stop.wait(min(_LOOK, seconds or _LOOK))

@@ -16,7 +16,7 @@ names, modes, batch sizes and autograd stay those of the model.
 ``halves``      the two halves as modules
 ``verify``      the proof by running
 ``workbench``   all of this for one model, and the nearest legal cuts
-``pair``        ``Halves``, with clients of different kinds; ``preview`` prints them
+``pair``        ``Halves``, with clients of different kinds
 ``cutting``     ``split`` and ``legal_cuts``
 ``code``        what code computes, independent of its layout
 ``describe``    digests of values, functions and classes

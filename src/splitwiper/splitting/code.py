@@ -34,9 +34,9 @@ _KEPT_BY_PYTHON = (
     "dataclass_fields dataclass_params dict doc file firstlineno loader module name objclass orig_bases orig_class "
     "package parameters path qualname slotnames slots spec static_attributes type_params warningregistry weakref"
 )
-_BOOKKEEPING = frozenset(f"__{name}__" for name in _KEPT_BY_PYTHON.split())
+_BOOKKEEPING = frozenset(map("__{}__".format, _KEPT_BY_PYTHON.split()))
 _TREES: dict[tuple[str, CodeType], ast.AST] = {}
-_Parsed = tuple[dict[int, list[ast.AST]], frozenset[CodeType]]
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def is_bookkeeping(name: str) -> bool:
@@ -52,11 +52,12 @@ def is_own_file(file: str) -> bool:
     """
     if file.startswith(("<frozen ", "<__array_function__")):
         return False
-    if file.startswith("<"):
+    if file.startswith("<"):  # typed in, or compiled from text
         return True
     path = Path(file).resolve()
     if path.is_relative_to(_PACKAGE):
         return path.is_relative_to(_PACKAGE / "models")
+    # torch is named besides site-packages, because it may be built in a folder of its own
     if path.is_relative_to(_STANDARD) or path.is_relative_to(_TORCH):
         return False
     return not _LIBRARIES & set(path.parts)
@@ -84,14 +85,18 @@ def library_name(module: str | None, name: str) -> str:
 
 @cache
 def _version(package: str) -> str:
-    found = importlib.metadata.packages_distributions().get(package, [])
-    return "".join(f" {name} {importlib.metadata.version(name)}" for name in sorted(set(found)))
+    names = importlib.metadata.packages_distributions().get(package, [])
+    return "".join(f" {name} {importlib.metadata.version(name)}" for name in sorted(set(names)))
 
 
 def versions(modules: Iterable[str]) -> list[str]:
     """Return the installed versions of the libraries that the named modules belong to."""
-    libraries = {name.partition(".")[0] for name in modules if not is_own_module(name)} - _UNVERSIONED
-    return sorted(filter(None, (_version(library).strip() for library in libraries)))
+    installed: set[str] = set()
+    for module in modules:
+        library = module.partition(".")[0]
+        if not is_own_module(module) and library not in _UNVERSIONED:
+            installed.add(_version(library).strip())
+    return sorted(installed - {""})
 
 
 def syntax_tree_of(code: CodeType) -> ast.AST | None:
@@ -100,48 +105,59 @@ def syntax_tree_of(code: CodeType) -> ast.AST | None:
     A file that was edited after import is not the source of the running code, which must be what the file compiles
     to. Trees are cached, so that editing the file of a model in use does not make it another network.
     """
-    if (known := _TREES.get((code.co_filename, code))) is None and (found := _found(code)) is not None:
-        known = _TREES.setdefault((code.co_filename, code), found)
-    return known
+    key = code.co_filename, code
+    if key not in _TREES and (tree := _find_tree(code)) is not None:
+        _TREES.setdefault(key, tree)  # another thread may have been faster: all get the same tree
+    return _TREES.get(key)
 
 
-def _found(code: CodeType) -> ast.AST | None:
+def _find_tree(code: CodeType) -> ast.AST | None:
     linecache.checkcache(code.co_filename)
     source = "".join(linecache.getlines(code.co_filename))
-    nodes, codes = _parsed(source, code.co_filename)
-    if code not in codes:
+    functions, codes = _parsed(source, code.co_filename)
+    if code not in codes:  # codes compare by content: the file no longer compiles to this one
         return None
-    found = [node for node in nodes.get(code.co_firstlineno, []) if _fits(node, code)]
-    return min(found, key=_span) if found else None
+    matching = [node for node in functions.get(code.co_firstlineno, []) if _fits(node, code)]
+    return min(matching, key=_span, default=None)  # of lambdas inside each other, the innermost
 
 
 @cache
-def _parsed(source: str, file: str) -> _Parsed:
+def _parsed(source: str, file: str) -> tuple[dict[int, list[_Function]], frozenset[CodeType]]:
+    """Return a file's functions by their first line, as code objects count it, and its code objects."""
     try:
         tree = ast.parse(source)
         codes = frozenset(nested(compile(source, file, "exec", dont_inherit=True)))
     except (SyntaxError, ValueError):
         return {}, frozenset()
-    nodes: dict[int, list[ast.AST]] = {}
+    functions: dict[int, list[_Function]] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            decorators = getattr(node, "decorator_list", [])
-            nodes.setdefault(min([node.lineno, *(d.lineno for d in decorators)]), []).append(node)
-    return nodes, codes
+        if isinstance(node, _Function):
+            first = node.lineno
+            for decorator in getattr(node, "decorator_list", []):  # a code object begins at its first decorator
+                first = min(first, decorator.lineno)
+            functions.setdefault(first, []).append(node)
+    return functions, codes
 
 
-def _fits(node: ast.AST, code: CodeType) -> bool:
+def _fits(node: _Function, code: CodeType) -> bool:
+    """Return whether a function that begins on the right line is the one that a code object was compiled from."""
     if not isinstance(node, ast.Lambda):
-        return getattr(node, "name", "") == code.co_name
-    # Several lambdas may share a line: the right one contains all positions of the code.
-    first, last = (node.body.lineno, node.body.col_offset), (node.body.end_lineno, node.body.end_col_offset)
-    places = [p for p in code.co_positions() if None not in p and (p[2], p[3]) != (0, 0)]
-    inside = [(p[0], p[2]) >= first and (p[1], p[3]) <= last for p in places]
-    return code.co_name == "<lambda>" and all(inside)
+        return node.name == code.co_name
+    if code.co_name != "<lambda>":
+        return False
+    # Several lambdas may share a line: the right one contains all positions of the code. Some instructions have no
+    # position, or the empty one.
+    begin, end = (node.body.lineno, node.body.col_offset), (node.body.end_lineno, node.body.end_col_offset)
+    for line, end_line, column, end_column in code.co_positions():
+        known = None not in (line, end_line, column, end_column) and (column, end_column) != (0, 0)
+        if known and not ((line, column) >= begin and (end_line, end_column) <= end):
+            return False
+    return True
 
 
-def _span(node: Any) -> tuple[int, int]:
-    return node.end_lineno - node.lineno, node.end_col_offset - node.col_offset
+def _span(node: _Function) -> tuple[int, int]:
+    """Return how far a lambda reaches, in lines and columns."""
+    return (node.end_lineno or 0) - node.lineno, (node.end_col_offset or 0) - node.col_offset
 
 
 def nested(code: CodeType) -> Iterator[CodeType]:
@@ -158,32 +174,43 @@ def spelled(node: Any) -> str:
         return f"[{', '.join(map(spelled, node))}]"
     if not isinstance(node, ast.AST):
         return f"{type(node).__name__} {node!r}"
-    fields = {k: v for k, v in ast.iter_fields(node) if k not in _SILENT and v is not None and v != []}
+    fields = dict(ast.iter_fields(node))
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
         fields["body"] = node.body[1:]
-    return f"{type(node).__name__}({', '.join(f'{k}={spelled(v)}' for k, v in sorted(fields.items()))})"
+    texts = []
+    for name, value in sorted(fields.items()):
+        # empty fields are left out, because newer versions of Python have more fields
+        is_empty = (value is None or value == []) and name != "body"
+        if name not in _SILENT and not is_empty:
+            texts.append(f"{name}={spelled(value)}")
+    return f"{type(node).__name__}({', '.join(texts)})"
 
 
 def references(function: FunctionType) -> dict[str, Any]:
     """Return what a function's code refers to by name in its module, or imports, with the present values."""
-    found: dict[str, Any] = {}
+    referred: dict[str, Any] = {}
     # Bytecode and not the syntax tree: it says which names are global after all scopes are resolved.
     for code in nested(function.__code__):
         steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "CACHE")]
-        for place, step in enumerate(steps):
+        for number, step in enumerate(steps):
             name = step.argval
             if step.opname in _LOADS and name in function.__globals__ and not is_bookkeeping(name):
-                value = function.__globals__[name]
-                for following in steps[place + 1 :]:  # of a user's module, only the members in use count
-                    inside = following.opname in _ATTRIBUTES and isinstance(value, ModuleType)
-                    if not inside or not is_own_module(value.__name__) or not hasattr(value, following.argval):
-                        break
-                    name, value = f"{name}.{following.argval}", getattr(value, following.argval)
-                found[name] = value
+                name, value = _member(name, function.__globals__[name], steps[number + 1 :])
+                referred[name] = value
             elif step.opname == "IMPORT_NAME":  # the two instructions before it load the level and the imported names
-                level, wanted = steps[place - 2].argval, steps[place - 1].argval
-                found |= _imported("." * level + name, wanted or (), function.__globals__.get("__package__"))
-    return found
+                level, wanted = steps[number - 2].argval, steps[number - 1].argval
+                referred |= _imported("." * level + name, wanted or (), function.__globals__.get("__package__"))
+    return referred
+
+
+def _member(name: str, value: Any, following: Iterable[dis.Instruction]) -> tuple[str, Any]:
+    """Follow attributes from one of the user's own modules, of which only the members in use count."""
+    for step in following:
+        inside = step.opname in _ATTRIBUTES and isinstance(value, ModuleType)
+        if not inside or not is_own_module(value.__name__) or not hasattr(value, step.argval):
+            break
+        name, value = f"{name}.{step.argval}", getattr(value, step.argval)
+    return name, value
 
 
 def _imported(name: str, wanted: tuple[str, ...], package: str | None) -> dict[str, Any]:

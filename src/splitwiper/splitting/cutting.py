@@ -20,8 +20,8 @@ from splitwiper.splitting.workbench import Workbench
 from splitwiper.switches import pinned, still_pinned
 
 _T = TypeVar("_T")
+# Times that a cut is tried while other threads run: a failed try takes long, since it looks for other cuts.
 _TRIES = 4
-"""Times that a cut is tried while other threads run: a failed try takes long, since it looks for other cuts."""
 
 
 def split(
@@ -36,7 +36,7 @@ def split(
     """Cut a model in two after one of its modules.
 
     The halves are copies: the model stays as it is. Together they compute what the model computes, bit for bit,
-    in training and in evaluation mode; this is tried before they are returned.
+    in training and in evaluation mode; this is tried before they are returned. Print them for a preview.
 
     Args:
         model: Any module.
@@ -45,11 +45,7 @@ def split(
             with rows in dimension 0; or a list of several such inputs, to take several paths.
         head: The dotted name of the output layer; needed where it cannot be found.
         shared: Names of inputs that the server may see, such as ``"attention_mask"``.
-        allow_data_dependent: Accept a branch on data before the cut. Only the paths that the examples take are
-            tried.
-
-    Returns:
-        The halves; print them for a preview.
+        allow_data_dependent: Accept a branch on data before the cut. Only the paths of the examples are tried.
 
     Raises:
         CutError: The model cannot be cut there; the message says why, and where it can.
@@ -66,7 +62,7 @@ def split(
         raise CutError(f"the model is a {type(model).__name__}; give an nn.Module")
     if not isinstance(at, str):
         raise CutError(f"at={at!r} must be the dotted name of a module, such as 'layer1' or '0'")
-    shared = shared if isinstance(shared, str) else list(shared)
+    shared = shared if isinstance(shared, str) else list(shared)  # the cut may be tried several times
 
     def cut(_: Trial) -> tuple[Workbench, CutPlan, ClientHalf, ServerHalf]:
         bench = Workbench(model, example, shared=shared, allow_data_dependent=allow_data_dependent, head=head)
@@ -87,8 +83,7 @@ def _planned(bench: Workbench, at: str, head: str | None) -> CutPlan:
         CutError: the cut is impossible.
     """
     if at not in bench.modules or not at:
-        known = [name for name in bench.modules if name]
-        raise CutError(f"the model has no module {at!r}.{nearest(at, known)}{bench.suggest(at)}")
+        raise CutError(f"the model has no module {at!r}.{nearest(at, bench.modules)}{bench.suggest(at)}")
     at = bench.canonical(at)
     bench.check_trainable()
     _check_head(bench, head)
@@ -100,23 +95,19 @@ def _planned(bench: Workbench, at: str, head: str | None) -> CutPlan:
     return plan
 
 
-def _surely(model: nn.Module, compute: Callable[[Trial], _T], key: Callable[[_T], Hashable] | None, what: str) -> _T:
+def _surely(model: nn.Module, compute: Callable[[Trial], _T], key: Callable[[_T], Hashable] | None, task: str) -> _T:
     """Run a computation with torch's switches pinned, and repeat it if other threads may have interfered."""
-    device = _device(model)
+    parameter = next(model.parameters(), None)
+    device = torch.device("cpu") if parameter is None else parameter.device
     return certain(
         compute,
         partial(pinned, device),
         pinned=partial(still_pinned, device),
         key=key,
-        what=what,
+        what=task,
         faults=(Exception,),
         tries=_TRIES,
     )
-
-
-def _device(model: nn.Module) -> torch.device:
-    """Return the device of a model, for which torch's switches are pinned."""
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _check_head(bench: Workbench, head: str | None) -> None:

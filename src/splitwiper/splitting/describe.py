@@ -13,6 +13,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import Context, ContextVar
+from itertools import chain
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
@@ -47,13 +48,23 @@ from splitwiper.splitting.code import (
 from splitwiper.splitting.ghosts import Ghostly
 
 _PLAIN = (type(None), type(...), bool, int, str, bytes)
-_WEAK: tuple[type, ...] = (weakref.ref, weakref.ProxyType, weakref.CallableProxyType)
-_WEAK += (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
-_ELSEWHERE = (logging.Logger, PurePath, RemovableHandle, *_WEAK)
-"""These belong to a process or a machine: their type counts, not their contents."""
+# These belong to a process or a machine: their type counts, not their contents.
+_ELSEWHERE = (
+    logging.Logger,
+    PurePath,
+    RemovableHandle,
+    weakref.ref,
+    weakref.ProxyType,
+    weakref.CallableProxyType,
+    weakref.WeakSet,
+    weakref.WeakKeyDictionary,
+    weakref.WeakValueDictionary,
+)
+_CODE = (FunctionType, BuiltinFunctionType, MethodType, CodeType, ModuleType, CellType)
 _IN_C = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType, MemberDescriptorType)
+_OF_TORCH = (torch.dtype, torch.device, torch.memory_format, torch.layout)
+# Attributes of Hugging Face's models about the head, which a federation rebuilds for its own labels.
 _LABELS = {"num_labels", "_num_labels", "id2label", "label2id"}
-"""Attributes of Hugging Face's models about the head, which a federation rebuilds for its own labels."""
 
 
 def real_class(cls: type) -> type:
@@ -65,10 +76,16 @@ def _attributes(value: Any) -> dict[str, Any]:
     """Return an object's attributes, from its dictionary and its slots."""
     held = {str(name): kept for name, kept in getattr(value, "__dict__", {}).items()}
     for cls in type(value).__mro__:
-        for name, member in vars(cls).items() if "__slots__" in vars(cls) else ():  # private names as Python keeps them
+        if "__slots__" not in vars(cls):
+            continue
+        for name, member in vars(cls).items():  # not the names in __slots__: Python stores private ones differently
             if isinstance(member, MemberDescriptorType) and hasattr(value, name):
                 held[name] = getattr(value, name)
     return held
+
+
+def _without_bookkeeping(held: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: kept for name, kept in held.items() if not is_bookkeeping(name)}
 
 
 class Describer:
@@ -86,11 +103,12 @@ class Describer:
 
     def of(self, value: Any) -> str:
         """Return the digest of a value."""
-        kind = type(value)
+        kind = type(value)  # the very type: a subclass of int may compute something else
         if kind in _PLAIN:
             return digest(kind.__name__, repr(value))
         if kind is float or kind is complex:
-            return digest(kind.__name__, *(part.hex() for part in (complex(value).real, complex(value).imag)))
+            number = complex(value)
+            return digest(kind.__name__, number.real.hex(), number.imag.hex())
         if id(value) in self._known:
             return self._known[id(value)][1]
         # An object that is still being digested: the cycle's digest is how far up it leads, which is the same in every
@@ -99,11 +117,11 @@ class Describer:
             return digest("cycle", len(self._open) - self._open.index(id(value)))
         self._open.append(id(value))
         try:
-            found = self._of_object(value)
+            result = self._of_object(value)
         finally:
             self._open.pop()
-        self._known[id(value)] = (value, found)
-        return found
+        self._known[id(value)] = (value, result)
+        return result
 
     def all(self, word: str, *values: Any) -> str:
         """Return the digest of several values under one heading."""
@@ -117,7 +135,10 @@ class Describer:
 
     def mapping(self, items: Mapping[str, Any]) -> str:
         """Return the digest of names and their values, independent of their order."""
-        return digest("mapping", *(part for name in sorted(items) for part in (name, self.of(items[name]))))
+        parts: list[str] = []
+        for name in sorted(items):
+            parts += [name, self.of(items[name])]
+        return digest("mapping", *parts)
 
     def _of_object(self, value: Any) -> str:
         if id(value) in self._names:
@@ -128,11 +149,10 @@ class Describer:
             return self._of_class(value)
         if isinstance(value, nn.Module):
             return self._modules(self, value)
-        if isinstance(value, FunctionType | BuiltinFunctionType | MethodType | CodeType | ModuleType | CellType):
+        if isinstance(value, _CODE):
             return self._of_code(value)
         about = self.all("object", type(value))
-        torchs = isinstance(value, torch.dtype | torch.device | torch.memory_format | torch.layout)
-        if torchs or type(value).__module__ == "torch._ops":
+        if isinstance(value, _OF_TORCH) or type(value).__module__ == "torch._ops":
             return digest(about, str(value))
         if isinstance(value, torch.Generator):  # not its state, which changes with every draw
             return digest(about, value.initial_seed())
@@ -161,8 +181,8 @@ class Describer:
             # since references to values seen before would depend on that order.
             return digest("set", *sorted(map(self._alone, value)))
         if isinstance(value, dict | MappingProxyType):  # in order, because code that iterates sees it
-            made = getattr(value, "default_factory", None)
-            return self.all("dict", made, *(part for item in value.items() for part in item))
+            factory = getattr(value, "default_factory", None)
+            return self.all("dict", factory, *chain.from_iterable(value.items()))
         if isinstance(value, enum.Enum):
             return self.all("enum", value.name, value.value)
         if isinstance(value, property):
@@ -193,9 +213,13 @@ class Describer:
         torch._C._jit_pass_erase_shape_information(graph)  # shapes of the traced example
         graph = torch._C._jit_pass_canonicalize(graph, False)
         text = re.sub(r"___torch_mangle_\d+\.", "", graph.str(False))  # numbered in the order of compilation
-        constants = [node for node in graph.findAllNodes("prim::Constant") if node.hasAttribute("value")]
-        tensors = [node.t("value") for node in constants if node.kindOf("value") == "t"]  # abridged in the text
-        others = [node.ival("value") for node in constants if node.kindOf("value") == "ival"]
+        # the text abridges tensors, and shows objects by their address
+        tensors, others = [], []
+        for node in graph.findAllNodes("prim::Constant"):
+            if node.hasAttribute("value") and node.kindOf("value") == "t":
+                tensors.append(node.t("value"))
+            elif node.hasAttribute("value") and node.kindOf("value") == "ival":
+                others.append(node.ival("value"))
         return self.all("script", text, tensors, others)
 
     def attributes(self, value: Any, *, leave: Iterable[str] = ()) -> str:
@@ -205,28 +229,38 @@ class Describer:
             left |= _LABELS
         if isinstance(value, Ghostly):
             left.add("_role")
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor):  # kept in C, and not among the attributes
             for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
                 held[kind] = list((getattr(value, kind) or {}).values())
         for cls in type(value).__mro__:
-            left.update(name for name in held if isinstance(vars(cls).get(name), functools.cached_property))
-        return self.mapping({k: v for k, v in held.items() if k not in left and not is_bookkeeping(k)})
+            for name in held:
+                if isinstance(vars(cls).get(name), functools.cached_property):
+                    left.add(name)
+        counted = _without_bookkeeping(held)
+        for name in left:
+            counted.pop(name, None)
+        return self.mapping(counted)
 
     def _reduced(self, value: Any) -> str:
         """Return the digest of what an object gives to be copied, besides attributes; empty if it cannot be copied."""
         try:
-            told = value.__reduce_ex__(4)
+            reduced = value.__reduce_ex__(4)
         except Exception:  # any error of an object that cannot be copied: only its type counts
             return ""
-        if isinstance(told, str):
-            return told
-        make, args, state, *items = (*told, None, None, None)[:5]
+        if isinstance(reduced, str):
+            return reduced
+        # pickle's protocol: a function and its arguments that make the object, then its state, items and pairs, each of
+        # which may be missing
+        make, args, state, *items = (*reduced, None, None, None)[:5]
         held = _attributes(value)
-        states = state if isinstance(state, tuple) else (state,)  # of slots, too
         rest = []
-        for part in states:  # attributes are digested by `attributes`
-            rest.append({k: part[k] for k in part if k not in held} if isinstance(part, dict) else part)
-        return self.all("reduced", make, args, *rest, *(list(part or ()) for part in items))
+        for part in state if isinstance(state, tuple) else (state,):  # a pair if the object has slots
+            if isinstance(part, dict):  # `attributes` digests the others
+                part = {name: kept for name, kept in part.items() if name not in held}
+            rest.append(part)
+        for iterator in items:
+            rest.append(list(iterator or ()))
+        return self.all("reduced", make, args, *rest)
 
     # --- code ----------------------------------------------------------------------------------------------
 
@@ -245,8 +279,8 @@ class Describer:
         if isinstance(value, ModuleType):
             if not is_own_module(value.__name__):
                 return digest("library", library_name(value.__name__, ""))
-            return digest("module", self.mapping({k: v for k, v in vars(value).items() if not is_bookkeeping(k)}))
-        owner = None if isinstance(value.__self__, ModuleType) else value.__self__
+            return digest("module", self.mapping(_without_bookkeeping(vars(value))))
+        owner = None if isinstance(value.__self__, ModuleType) else value.__self__  # the object of a method in C
         return digest("builtin", library_name(value.__module__, value.__qualname__), self.of(owner))
 
     def _of_function(self, value: FunctionType) -> str:
@@ -261,12 +295,14 @@ class Describer:
             if not cells:
                 return digest("library", text)
             cells.pop("cache_token", None)  # by which functools.singledispatch caches calls
-        held = {key: kept for key, kept in vars(value).items() if not is_bookkeeping(key)}
+        held = self.mapping(_without_bookkeeping(vars(value)))
         defaults = self.all("defaults", value.__defaults__, value.__kwdefaults__)
-        return digest("function", text, used, defaults, self.mapping(cells), self.mapping(held))
+        return digest("function", text, used, defaults, self.mapping(cells), held)
 
     def _of_bytecode(self, code: CodeType, doc: str | None) -> str:
-        consts = [const for place, const in enumerate(code.co_consts) if place or doc is None or const != doc]
+        consts = list(code.co_consts)
+        if doc is not None and consts[:1] == [doc]:  # the docstring, which does not count, is the first constant
+            del consts[0]
         shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         return self.all("bytecode", code.co_code, code.co_exceptiontable, shape, names, consts)
@@ -276,7 +312,7 @@ class Describer:
         if not is_own_module(value.__module__):
             own = [base for base in value.__mro__[1:] if is_own_module(base.__module__)]
             return self.all("library", library_name(value.__module__, value.__qualname__), *own)
-        members = {k: v for k, v in vars(value).items() if self._is_written(value, k, v)}
+        members = {name: member for name, member in vars(value).items() if self._is_written(value, name, member)}
         fields: dict[str, Any] = vars(value).get("__dataclass_fields__", {})
         for name, field in fields.items():
             given = [v for v in (field.default, field.default_factory) if v is not dataclasses.MISSING]
@@ -286,8 +322,11 @@ class Describer:
 
     def _is_written(self, owner: type, name: str, member: Any) -> bool:
         """Return whether a class's member was written by its author, not by Python or generated from its fields."""
+        if is_bookkeeping(name):
+            return False
         code = getattr(member, "__code__", None)
-        if not isinstance(code, CodeType) or not (hasattr(owner, "__dataclass_fields__") or hasattr(owner, "_fields")):
-            return not is_bookkeeping(name)
-        made = code.co_filename.startswith("<string>") and not code.co_qualname.startswith(owner.__qualname__)
-        return not (made and name.startswith("__")) and not is_bookkeeping(name)
+        has_fields = hasattr(owner, "__dataclass_fields__") or hasattr(owner, "_fields")
+        if not isinstance(code, CodeType) or not has_fields or not name.startswith("__"):
+            return True
+        # dataclasses and named tuples compile their methods from text, and name them without the class
+        return not code.co_filename.startswith("<string>") or code.co_qualname.startswith(owner.__qualname__)

@@ -151,7 +151,7 @@ class ServerRun:
         self._rows, self._dense, self._numbers = rows, dense, _Numbers(first.device, fill)
         self._counts: dict[str, int] = {}
         self._generators = _generators(first.device) if rewind else []
-        self._states = [generator.get_state() for generator in self._generators]
+        self._states = list(map(torch.Generator.get_state, self._generators))
 
     def ghost(self, ghost: Ghost) -> Tensor:
         """Return a tensor with the ghost's shape and type."""
@@ -229,7 +229,13 @@ def haunt(
     for name in constant:
         owner, _, leaf = name.rpartition(".")
         modules[owner]._non_persistent_buffers_set.add(leaf)
-    classes: dict[type, type] = {}
+    _give(roles)
+    return core
+
+
+def _give(roles: Mapping[nn.Module, Role]) -> None:
+    """Give modules their roles: each gets a class of its own, derived from its previous one."""
+    classes: dict[type, type] = {}  # modules of one class still have one class afterwards
     for module, role in roles.items():
         base = type(module)
         if base not in classes:
@@ -239,4 +245,3 @@ def haunt(
         except TypeError as error:
             raise CutError(f"{role.name!r}, a {base.__name__}, cannot be replayed: {error}") from error
         module.__dict__["_role"] = role
-    return core

@@ -16,7 +16,7 @@ from splitwiper.splitting.head import empty_linear
 from splitwiper.splitting.plan import CutPlan
 from splitwiper.splitting.specs import Ghost, TensorSpec
 from splitwiper.splitting.trace import states_of
-from splitwiper.splitting.trees import leaves, named_inputs
+from splitwiper.splitting.trees import leaves, named_inputs, tensors
 
 
 class Facade(nn.Module):
@@ -64,8 +64,7 @@ class ClientHalf(_Planned):
     @property
     def row_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shape of one row of each input tensor, as in the example."""
-        ghosts = [leaf for _, leaf in leaves(self._plan.inputs) if isinstance(leaf, Ghost)]
-        return tuple(ghost.shape(1)[1:] for ghost in ghosts)
+        return tuple(leaf.shape(1)[1:] for _, leaf in leaves(self._plan.inputs) if isinstance(leaf, Ghost))
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Compute the tensors that cross the cut."""
@@ -73,19 +72,19 @@ class ClientHalf(_Planned):
 
     def _embed(self, args: tuple[Any, ...], kwargs: dict[str, Any], fill: float) -> dict[str, Tensor]:
         plan = self._plan
-        tensors = [leaf for _, leaf in leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        device = tensors[0].device if tensors else torch.device("cpu")
+        given = tensors((args, kwargs))
+        device = given[0].device if given else torch.device("cpu")
         try:
             _run(ClientRun(device, fill), self._core, args, kwargs)
         except Reached as reached:
-            found = dict(leaves(reached.output))
+            parts = dict(leaves(reached.output))
         else:
             raise CutError(f"the model finished without calling {plan.at!r}; these inputs take another path")
         inputs = dict(named_inputs(self._core, (args, kwargs))) if plan.sides else {}
         sent: dict[str, Tensor] = {}
         for spec in plan.boundary:
             path, row_dim = plan.picks.get(spec.name, ((), 0))
-            tensor = found.get(path) if spec.kind == "activation" else inputs.get(plan.sides[spec.name])
+            tensor = parts.get(path) if spec.kind == "activation" else inputs.get(plan.sides[spec.name])
             if tensor is None:
                 raise DataError(f"these inputs give no {spec.name!r}, which the server half needs")
             sent[spec.name] = tensor.movedim(row_dim, 0) if row_dim else tensor
@@ -145,15 +144,15 @@ class ServerHalf(_Planned):
             CutError: The output is neither, or has more than two dimensions.
         """
         output = self(boundary)
-        found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
-        if not isinstance(found, Tensor):
+        logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+        if not isinstance(logits, Tensor):
             raise CutError(
                 f"the model returns a {type(output).__name__}, neither a tensor nor something with logits; "
                 "wrap it in a module that returns the logits"
             )
-        if found.ndim != 2:
-            raise CutError(f"the logits have shape {tuple(found.shape)}; one row of scores per sample is needed")
-        return found
+        if logits.ndim != 2:
+            raise CutError(f"the logits have shape {tuple(logits.shape)}; one row of scores per sample is needed")
+        return logits
 
     def _replay(self, boundary: Mapping[str, Tensor], fill: float) -> Any:
         plan = self._plan
@@ -182,11 +181,13 @@ class ServerHalf(_Planned):
         return output
 
     def _check(self, boundary: Mapping[str, Tensor]) -> int:
-        rows = {boundary[spec.name].shape[:1] for spec in self.boundary if spec.name in boundary}
+        """Refuse tensors that are not those of the boundary, and return their number of rows."""
+        rows = set()
         for spec in self.boundary:
             if spec.name not in boundary:
                 raise DataError(f"the boundary lacks {spec}; it has {', '.join(boundary) or 'nothing'}")
             shape = tuple(boundary[spec.name].shape)
+            rows.add(shape[:1])
             if shape[1:] != spec.shape or len(rows) != 1:
                 raise DataError(f"boundary tensor {spec} arrived with shape {shape}; rows must agree")
         return math.prod(rows.pop())
@@ -202,15 +203,9 @@ def _run(run: Running, core: nn.Module, args: tuple[Any, ...], kwargs: dict[str,
 
 def build(model: nn.Module, plan: CutPlan) -> tuple[ClientHalf, ServerHalf]:
     """Build both halves of ``model``, which share nothing with it."""
-    names = set(states_of(model))
-    client = haunt(model, at=plan.at, absent=names - plan.client)
-    server = haunt(
-        model,
-        at=plan.at,
-        absent=plan.client - plan.copied,
-        constant=plan.copied,
-        replies=plan.replies,
-    )
+    client = haunt(model, at=plan.at, absent=states_of(model).keys() - plan.client)
+    absent = plan.client - plan.copied
+    server = haunt(model, at=plan.at, absent=absent, constant=plan.copied, replies=plan.replies)
     return ClientHalf(client, plan), ServerHalf(server, plan)
 
 
@@ -237,12 +232,13 @@ class ClientAdapter(Facade):
         if isinstance(output, Tensor) and len(specs) == 1:
             output = {specs[0].name: output}
         names = self._names
-        if not isinstance(output, Mapping) or any(names[s.name] not in output for s in specs):
+        if not isinstance(output, Mapping) or not output.keys() >= set(names.values()):
             got = ", ".join(map(str, output)) if isinstance(output, Mapping) else f"a {type(output).__name__}"
-            raise CutError(f"the client half must return {', '.join(s.name for s in specs)}; it returned {got}")
-        sent = {spec.name: output[names[spec.name]] for spec in specs}
+            raise CutError(f"the client half must return {', '.join(names)}; it returned {got}")
+        sent = {}
         for spec in specs:
-            if tuple(sent[spec.name].shape[1:]) != spec.shape:
-                shape = tuple(sent[spec.name].shape[1:])
+            sent[spec.name] = output[names[spec.name]]
+            shape = tuple(sent[spec.name].shape[1:])
+            if shape != spec.shape:
                 raise CutError(f"the server half expects {spec}; the client half returned rows of shape {shape}")
         return sent

@@ -16,20 +16,25 @@ _SQUASHING = {"_softmax": "softmax", "softmax": "softmax", "sigmoid": "sigmoid",
 
 def _outputs(trace: Trace) -> set[int]:
     """Return the storages of the model's logits: of its outputs named so, or of all its outputs."""
-    outputs = [(path, leaf.key) for path, leaf in leaves(trace.output) if isinstance(leaf, TracedTensor)]
-    return {key for path, key in outputs if path[-1:] == ("logits",)} or {key for _, key in outputs}
+    outputs, logits = set(), set()
+    for path, leaf in leaves(trace.output):
+        if isinstance(leaf, TracedTensor):
+            outputs.add(leaf.key)
+            if path[-1:] == ("logits",):
+                logits.add(leaf.key)
+    return logits or outputs
 
 
 def squashing(trace: Trace, modules: Mapping[str, nn.Module]) -> set[tuple[str, str]]:
     """Return the softmax or sigmoid that the model ends in, if any: its kind, and the module that computes it."""
-    targets, names = _outputs(trace), {call.frame: call.name for call in trace.calls}
-    found = set()
+    targets = _outputs(trace)
+    endings = set()
     for op in trace.ops:
         kind = _SQUASHING.get(op.name.removeprefix("aten::").rstrip("_"))
         if kind and op.writes & targets:
-            name = names.get(op.frame, "")
-            found.add((kind, f"module {name!r}" if name else f"in {type(modules['']).__name__}.forward"))
-    return found
+            name = trace.module_of(op.frame)
+            endings.add((kind, f"module {name!r}" if name else f"in {type(modules['']).__name__}.forward"))
+    return endings
 
 
 def find_head(trace: Trace, modules: Mapping[str, nn.Module]) -> str | None:
@@ -46,6 +51,7 @@ def find_head(trace: Trace, modules: Mapping[str, nn.Module]) -> str | None:
     direct = {name for name, key in layers if key in targets}
     if direct:
         return direct.pop() if len(direct) == 1 else None
+    # no layer's output is returned as it is: follow the operations back from the output
     for op in reversed(trace.ops):
         if op.writes & targets:
             targets |= op.reads

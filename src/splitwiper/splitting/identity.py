@@ -7,6 +7,7 @@ constant or another ``forward`` prints the same and has the same weights, but is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -56,8 +57,8 @@ def identity(module: nn.Module) -> str:
     """
     try:
         if isinstance(module, ClientAdapter):
-            names = _network(nn.Module(), extra=[module._boundary, module._names])
-            return digest("adapter", names, identity(module._core))
+            renaming = _network(nn.Module(), extra=[module._boundary, module._names])
+            return digest("adapter", renaming, identity(module._core))
         if isinstance(module, ClientHalf):
             plan = module._plan
             extra = _sorted("client", plan.at, plan.boundary, plan.picks, plan.sides)
@@ -81,14 +82,15 @@ def code_identity(value: Any) -> str:
 
 def libraries(module: nn.Module) -> str:
     """Return a remark about the libraries that a network's classes come from, to end "or a library it comes from"."""
-    found = versions({cls.__module__ for part in module.modules() for cls in type(part).__mro__})
-    return f" ({', '.join(found)} {'is' if len(found) == 1 else 'are'} installed here)" if found else ""
+    classes = chain.from_iterable(type(part).__mro__ for part in module.modules())
+    installed = versions(cls.__module__ for cls in classes)
+    return f" ({', '.join(installed)} {'is' if len(installed) == 1 else 'are'} installed here)" if installed else ""
 
 
 def _replayed(plan: CutPlan) -> list[Any]:
     """Return everything besides the modules that the server half's replay depends on."""
-    told = [plan.at, plan.head, plan.boundary, plan.picks, plan.sides, plan.inputs, plan.output, plan.replies]
-    return _sorted("server", *told, plan.replaced, plan.dense, plan.rewind)
+    parts = [plan.at, plan.head, plan.boundary, plan.picks, plan.sides, plan.inputs, plan.output, plan.replies]
+    return _sorted("server", *parts, plan.replaced, plan.dense, plan.rewind)
 
 
 def _sorted(*parts: Any) -> list[Any]:
@@ -97,9 +99,10 @@ def _sorted(*parts: Any) -> list[Any]:
 
 
 def _idle(here: frozenset[str], there: frozenset[str]) -> Callable[[str], bool]:
-    """Return a test of whether a half never runs a module; one that is never called goes with the module around it."""
+    """Return a test of whether a half never runs a module."""
 
     def idle(name: str) -> bool:
+        # a module that is never called, as a list of layers is not, goes with the module around it
         while name and name not in here | there:
             name = name.rpartition(".")[0]
         return bool(name) and name not in here
@@ -107,11 +110,28 @@ def _idle(here: frozenset[str], there: frozenset[str]) -> Callable[[str], bool]:
     return idle
 
 
+def _never(_name: str) -> bool:
+    return False
+
+
 def _network(
-    core: nn.Module, *, idle: Callable[[str], bool] = lambda name: False, head: str | None = None, extra: Any = None
+    core: nn.Module, *, idle: Callable[[str], bool] = _never, head: str | None = None, extra: Any = None
 ) -> str:
+    """Return the digest of a module with all its children and states.
+
+    Args:
+        core: the module.
+        idle: whether a child, by name, belongs to the other half: only that it is there counts.
+        head: the output layer, of which the number of outputs does not count.
+        extra: anything else that counts.
+    """
     modules = dict(core.named_modules(remove_duplicate=False))
-    states = [state for state in _states(modules) if head is None or not state[0].startswith(f"{head}.")]
+    states = []
+    for state in _states(modules):
+        if head is None or not state[0].startswith(f"{head}."):
+            states.append(state)
+    # The first name of each module and state. Where an attribute refers to one of them, its name is digested, and not
+    # its contents: weights do not count, and a module is digested once, under its own name.
     names: dict[int, str] = {}
     for name, module in modules.items():
         names.setdefault(id(module), f"module {name}")
@@ -121,7 +141,7 @@ def _network(
     describer = Describer(_loose, names)
     parts = [describer.of(extra)]
     for name, module in modules.items():
-        if names[id(module)] != f"module {name}":
+        if names[id(module)] != f"module {name}":  # the same module under a second name
             parts.append(digest(name, "is", names[id(module)]))
         elif name == head:  # replaced by a plain layer, with as many outputs as there are labels
             layer: Any = module
@@ -144,14 +164,14 @@ def _states(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor, bool]]
     """Yield parameters and buffers under all their names, and whether they are saved with the weights."""
     for name, module in modules.items():
         prefix = f"{name}." if name else ""
-        for kind in (module._parameters, module._buffers):
-            for leaf, tensor in kind.items():
-                if tensor is not None:
-                    yield prefix + leaf, tensor, leaf not in module._non_persistent_buffers_set
+        for leaf, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None:
+                yield prefix + leaf, tensor, leaf not in module._non_persistent_buffers_set
 
 
 def _place(tensor: Tensor) -> Any:
     """Return the memory location of a tensor's numbers: two names for one location are one weight."""
+    # these have no address of their own: torch gives all empty tensors the same one, and the others none
     if is_lazy(tensor) or tensor.is_meta or tensor.layout != torch.strided or not tensor.numel():
         return id(tensor)
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
@@ -166,6 +186,7 @@ def _alone(describer: Describer, module: nn.Module) -> str:
     hooks = []
     for name in _HOOKS:
         for key, hook in getattr(module, name).items():
+            # torch keeps beside the hooks which of them take keywords, say: attributes with the same beginning
             marks = [other for other in _KEPT if other.startswith(f"{name}_") and key in getattr(module, other)]
             hooks.append([name, hook, sorted(marks)])
     return digest("module", describer.of(type(module)), describer.attributes(module, leave=_KEPT), describer.of(hooks))
@@ -174,16 +195,28 @@ def _alone(describer: Describer, module: nn.Module) -> str:
 def _script(describer: Describer, module: torch.jit.ScriptModule) -> str:
     """Return the digest of a module in TorchScript: its methods and hooks, and the attributes that these read."""
     core: Any = module._c
-    methods = [core._get_method(name) for name in sorted(core._method_names())]
-    graphs = [method.inlined_graph for method in methods]  # kept, because nodes live no longer than their graph
-    read = {node.s("name") for graph in graphs for node in graph.findAllNodes("prim::GetAttr")} - {"training"}
-    apart = [name for kind in (module._parameters, module._buffers, module._modules) for name, _ in kind.items()]
-    held = {name: core.getattr(name) for name in read.difference(apart) if core.hasattr(name)}
-    hooks = [list(map(describer.script, kind)) for kind in (core._get_forward_pre_hooks(), core._get_forward_hooks())]
-    return digest("script", describer.of([list(map(describer.script, methods)), hooks]), describer.mapping(held))
+    methods = list(map(core._get_method, sorted(core._method_names())))
+    held = {}
+    for method in methods:
+        graph = method.inlined_graph  # has a name here, because its nodes live no longer than it does
+        for node in graph.findAllNodes("prim::GetAttr"):
+            name = node.s("name")
+            # states and children are digested under their own names, and the mode does not count
+            registered = name in module._parameters or name in module._buffers or name in module._modules
+            if name != "training" and not registered and core.hasattr(name):
+                held[name] = core.getattr(name)
+    hooks = []
+    for kind in (core._get_forward_pre_hooks(), core._get_forward_hooks()):
+        hooks.append(list(map(describer.script, kind)))
+    code = describer.of([list(map(describer.script, methods)), hooks])
+    return digest("script", code, describer.mapping(held))
+
+
+def _registered(module: nn.Module) -> list[list[tuple[str, Any]]]:
+    """Return the parameters, buffers and children of a module, by name."""
+    return [list(kind.items()) for kind in (module._parameters, module._buffers, module._modules)]
 
 
 def _loose(describer: Describer, module: nn.Module) -> str:
     """Return the digest of a module that is held without being registered: its weights are constants."""
-    held = [list(kind.items()) for kind in (module._parameters, module._buffers, module._modules)]
-    return digest("loose", _alone(describer, module), describer.of(held))
+    return digest("loose", _alone(describer, module), describer.of(_registered(module)))

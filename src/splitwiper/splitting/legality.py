@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from splitwiper.splitting.trace import ModuleCall, Opaque, Trace, TracedTensor
 from splitwiper.splitting.trees import Path, leaves
@@ -11,7 +12,7 @@ from splitwiper.splitting.trees import Path, leaves
 
 @dataclass
 class Findings:
-    """The consequences of one cut, over all traces.
+    """The consequences of one cut, over all traces. Dictionaries to None are sets that keep their order.
 
     Attributes:
         reasons: Why the cut is illegal; empty if it is legal as far as traces can show.
@@ -57,17 +58,22 @@ def calls_of(trace: Trace, name: str) -> list[ModuleCall]:
 
 def around(trace: Trace, cut: ModuleCall) -> dict[int, str]:
     """Return the calls that enclose the cut: frame and module name, innermost first."""
-    by_frame = {call.frame: call for call in trace.calls}
-    found, frame = {}, cut.parent
+    enclosing, frame = {}, cut.parent
     while frame:
-        found[frame] = by_frame[frame].name
-        frame = by_frame[frame].parent
-    return found
+        enclosing[frame] = trace.by_frame[frame].name
+        frame = trace.by_frame[frame].parent
+    return enclosing
 
 
 def returned_by(trace: Trace, cut: ModuleCall) -> list[ModuleCall]:
     """Return the calls that had returned when the cut did, the cut included."""
-    return list(trace.calls[: [call.frame for call in trace.calls].index(cut.frame) + 1])
+    frames = list(trace.by_frame)  # in the order in which they returned
+    return list(trace.calls[: frames.index(cut.frame) + 1])
+
+
+def names_of(calls: Iterable[ModuleCall]) -> set[str]:
+    """Return the names of the modules called."""
+    return {call.name for call in calls}
 
 
 def judge(
@@ -79,13 +85,14 @@ def judge(
     parameters: Iterable[str],
 ) -> Findings:
     """Check the rules of a cut after module ``at`` on every trace."""
-    changed = {name for trace in traces for name in trace.changed}
-    findings = Findings(variable=set(parameters) | changed)
+    findings = Findings(variable=set(parameters))
+    for trace in traces:
+        findings.variable |= trace.changed
     for trace in traces:
         cuts = calls_of(trace, at)
         if len(cuts) != 1:
             mode = "training" if trace.training else "evaluation"
-            times = "never called" if not cuts else f"called {len(cuts)} times"
+            times = f"called {len(cuts)} times" if cuts else "never called"
             findings.refuse(f"it is {times} in {mode} mode; a cut needs exactly one call")
             return findings
         follower = _Follower(trace, cuts[0], findings, frozenset(shared))
@@ -112,7 +119,8 @@ class _Follower:
         for name, key in trace.states.items():
             self.states.setdefault(key, []).append(name)
         self.inputs = {seen.key: name for name, seen in trace.inputs.items()}
-        # constant buffers get no label: the server may have a copy, so nothing that follows from them is a connection
+        # by storage; constant buffers get no label: the server may have a copy, so nothing that follows from them is a
+        # connection around the cut
         self.labels: dict[int, set[str]] = {}
         for key, names in self.states.items():
             self.labels[key] = {f"state:{name}" for name in names if name in findings.variable}
@@ -122,7 +130,7 @@ class _Follower:
     def before(self, allow_data_dependent: bool) -> None:
         """Label everything that is computed up to the cut."""
         findings, labels = self.findings, self.labels
-        declared = {f"input:{name}" for name in self.shared}
+        declared = _input_labels(self.shared)
         enclosing = around(self.trace, self.cut)
         for number, op in enumerate(self.trace.ops[: self.cut.stop]):
             read: set[str] = set()
@@ -156,15 +164,15 @@ class _Follower:
             elif isinstance(leaf, TracedTensor):
                 parts.setdefault(leaf.key, []).append(path)
                 self.labels[leaf.key] = set()  # it crosses the cut, so whatever it was computed from need not
-        names = {call.frame: call.name for call in self.trace.calls}
         for op in self.trace.ops[self.cut.stop :]:
-            self._read(op.reads, parts, names.get(op.frame, ""))
+            self._read(op.reads, parts, self.trace.module_of(op.frame))
             for key in op.inplace:  # the server must change a copy: what it received is its caller's
                 self.findings.replaced.update(parts.get(key, ()))
                 if key in self.inputs:
                     self.findings.replaced.add(self.inputs[key])
-        returned = [leaf.key for _, leaf in leaves(self.trace.output) if isinstance(leaf, TracedTensor)]
-        self._read(returned, parts, "")
+        for _, leaf in leaves(self.trace.output):
+            if isinstance(leaf, TracedTensor):  # returning counts as reading, by the model's own code
+                self._read([leaf.key], parts, "")
         if not self.findings.used:
             self.findings.refuse("nothing after it uses a tensor that it returns")
 
@@ -179,8 +187,8 @@ class _Follower:
 
     def flops(self) -> tuple[int, int]:
         """Return operations per row on either side of the cut."""
-        ops, stop, rows = self.trace.ops, self.cut.stop, self.trace.rows
-        return sum(op.flops for op in ops[:stop]) // rows, sum(op.flops for op in ops[stop:]) // rows
+        flops = list(map(attrgetter("flops"), self.trace.ops))
+        return sum(flops[: self.cut.stop]) // self.trace.rows, sum(flops[self.cut.stop :]) // self.trace.rows
 
 
 def _crossing(labels: set[str], findings: Findings, shared: frozenset[str], reader: str) -> None:
@@ -207,7 +215,8 @@ def _explain(findings: Findings, shared: set[str], allow_data_dependent: bool) -
         )
     inputs = _inputs(findings.branches)
     findings.sides |= dict.fromkeys(sorted(inputs & shared))
-    if findings.branches <= {f"input:{name}" for name in shared | set(findings.missing)} or allow_data_dependent:
+    known = _input_labels(shared.union(findings.missing))  # inputs that are missing were refused above
+    if findings.branches <= known or allow_data_dependent:
         return
     remedy = "pass allow_data_dependent=True if the result does not matter after the cut"
     if len(inputs) == len(findings.branches):
@@ -215,17 +224,25 @@ def _explain(findings: Findings, shared: set[str], allow_data_dependent: bool) -
     findings.refuse(f"the code before it branches on data ({_described(findings.branches)}); {remedy}")
 
 
+def _input_labels(names: Iterable[str]) -> set[str]:
+    return {f"input:{name}" for name in names}
+
+
 def _inputs(labels: set[str]) -> set[str]:
-    return {label.removeprefix("input:") for label in labels if label.startswith("input:")}
+    return set(_named(labels, "input:"))
+
+
+def _named(labels: set[str], prefix: str) -> list[str]:
+    """Return the names behind the labels of one kind, sorted."""
+    return sorted(label.removeprefix(prefix) for label in labels if label.startswith(prefix))
 
 
 def _described(labels: set[str]) -> str:
-    kinds = {"input:": "input", "state:": "state"}
     words = []
-    for prefix, word in kinds.items():
-        names = sorted(label.removeprefix(prefix) for label in labels if label.startswith(prefix))
-        if names:
-            words.append(f"{word} {_listed(names)}")
+    if inputs := _named(labels, "input:"):
+        words.append(f"input {_listed(inputs)}")
+    if states := _named(labels, "state:"):
+        words.append(f"state {_listed(states)}")
     if "random" in labels:
         words.append("random numbers")
     return " and ".join(words)
@@ -236,9 +253,9 @@ def _module(name: str) -> str:
 
 
 def _listed(names: Sequence[str], most: int = 3) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
+    shown = ", ".join(map(repr, names[:most]))
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return "[" + ", ".join(f'"{name}"' for name in sorted(names)) + "]"
+    return '["' + '", "'.join(sorted(names)) + '"]'

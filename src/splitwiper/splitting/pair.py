@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from splitwiper.errors import CutError, nearest
 from splitwiper.splitting.halves import ClientAdapter, ServerHalf
-from splitwiper.splitting.preview import amount, boundary_table, table
 from splitwiper.splitting.specs import TensorSpec
 from splitwiper.splitting.trace import devices_of, isolated
 from splitwiper.splitting.trainable import check_hooks
@@ -71,16 +70,16 @@ class Halves:
 
     def _adapted(self, name: str, half: Halves | nn.Module) -> nn.Module:
         check_hooks(half.client if isinstance(half, Halves) else half)
-        if not isinstance(half, Halves):
-            return ClientAdapter(copy.deepcopy(half), self.boundary, {s.name: s.name for s in self.boundary})
-        theirs = half.boundary
-        if [(s.shape, s.dtype) for s in theirs] != [(s.shape, s.dtype) for s in self.boundary]:
+        core, theirs = (half.client, half.boundary) if isinstance(half, Halves) else (half, self.boundary)
+        if list(map(_content, theirs)) != list(map(_content, self.boundary)):
             raise CutError(
                 f"client {name!r} sends {', '.join(map(str, theirs))}; the server half expects "
                 f"{', '.join(map(str, self.boundary))}. Cut its model where the tensors agree"
             )
-        names = {ours.name: other.name for ours, other in zip(self.boundary, theirs, strict=True)}
-        return ClientAdapter(copy.deepcopy(half.client), self.boundary, names)
+        names = {}
+        for ours, other in zip(self.boundary, theirs, strict=True):
+            names[ours.name] = other.name
+        return ClientAdapter(copy.deepcopy(core), self.boundary, names)
 
     def _try(self, name: str, half: nn.Module, example: Any) -> None:
         probe = copy.deepcopy(half).eval()
@@ -92,20 +91,53 @@ class Halves:
                 raise CutError(f"client {name!r} sends {got}; the server half expects {spec}")
 
     def __str__(self) -> str:
-        counts = [sum(p.numel() for p in half.parameters()) for half in (self.client, self.server)]
         rows = [("half", "parameters", "FLOPs per row (forward)")]
-        for word, count, flops in zip(("client", "server"), counts, self.flops, strict=True):
-            rows.append((word, f"{count:,}", amount(flops)))
+        for name, half, flops in zip(("client", "server"), (self.client, self.server), self.flops, strict=True):
+            parameters = sum(map(Tensor.numel, half.parameters()))
+            rows.append((name, f"{parameters:,}", _amount(flops)))
         head = self.server.head
-        parts = [
-            f"cut after {self.at!r}",
-            table(rows),
-            boundary_table(self.boundary),
-            f"head {self.server.head_name!r}: {head.in_features} -> {head.out_features}",
-        ]
+        lines = [f"head {self.server.head_name!r}: {head.in_features} -> {head.out_features}"]
         if self.clients:
-            parts.append(f"clients with a half of their own: {', '.join(self.clients)}")
-        parts += [f"warning: {note}" for note in self.warnings]
-        return "\n\n".join(parts[:3]) + "\n\n" + "\n".join(parts[3:])
+            lines.append(f"clients with a half of their own: {', '.join(self.clients)}")
+        lines += [f"warning: {note}" for note in self.warnings]
+        return "\n\n".join((f"cut after {self.at!r}", _table(rows), _boundary_table(self.boundary), "\n".join(lines)))
 
     __repr__ = __str__
+
+
+def _content(spec: TensorSpec) -> tuple[Any, ...]:
+    """Return what two boundaries must have in common; names may differ."""
+    return spec.shape, spec.dtype
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Align columns: the first to the left, the others to the right."""
+    aligned = []
+    for number, column in enumerate(zip(*rows, strict=True)):
+        width = max(map(len, column))
+        aligned.append([cell.rjust(width) if number else cell.ljust(width) for cell in column])
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*aligned, strict=True))
+
+
+def _amount(number: float) -> str:
+    """Format a number with three digits and a unit.
+
+    >>> _amount(1234567), _amount(12)
+    ('1.23 M', '12')
+    """
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g}"
+
+
+def _boundary_table(boundary: Sequence[TensorSpec]) -> str:
+    """Tabulate the tensors that cross the cut, with their bytes on the wire."""
+    rows = [("crosses the cut", "kind", "per row", "dtype", "bytes per row")]
+    for spec in boundary:
+        shape = " x ".join(map(str, spec.shape)) or "scalar"
+        dtype = str(spec.dtype).removeprefix("torch.")
+        rows.append((spec.name, spec.kind, shape, dtype, f"{spec.bytes_per_row:,}"))
+    if len(boundary) > 1:
+        rows.append(("together", "", "", "", f"{sum(spec.bytes_per_row for spec in boundary):,}"))
+    return _table(rows)

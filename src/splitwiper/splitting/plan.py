@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from splitwiper.errors import CutError
-from splitwiper.splitting.legality import Findings, around, calls_of, returned_by
+from splitwiper.splitting.legality import Findings, around, calls_of, names_of, returned_by
 from splitwiper.splitting.specs import Ghost, Received, TensorSpec
 from splitwiper.splitting.trace import Opaque, Trace, TracedTensor, states_of
 from splitwiper.splitting.trees import Call, Path, bound, leaves, map_leaves
@@ -82,8 +82,10 @@ class TracePair:
 
     def calls(self, name: str) -> list[Any]:
         """Return the outputs of a module as ghosts, call by call."""
-        pairs = zip(calls_of(self.low, name), calls_of(self.high, name), strict=False)
-        return [self.ghosts(a.output, b.output) for a, b in pairs]
+        ghosts = []
+        for low, high in zip(calls_of(self.low, name), calls_of(self.high, name), strict=False):
+            ghosts.append(self.ghosts(low.output, high.output))
+        return ghosts
 
 
 def make_plan(
@@ -98,10 +100,11 @@ def make_plan(
     activation = first.calls(at)[0]
     boundary, picks = _activations(activation, pairs, at, findings)
     places = {path: Received(name, row_dim) for name, (path, row_dim) in picks.items()}
-    sides = {name: name if name not in picks else f"input.{name}" for name in findings.sides}
-    for name, key in sides.items():
+    sides: dict[str, str] = {}
+    for name in findings.sides:
+        sides[name] = f"input.{name}" if name in picks else name  # an input may have the name of an activation
         seen = first.low.inputs[name]
-        boundary.append(TensorSpec(key, seen.shape[1:], seen.dtype, "side"))
+        boundary.append(TensorSpec(sides[name], seen.shape[1:], seen.dtype, "side"))
     client, unused = _owners(model, findings)
     before, after = _called(pairs, at)
     replaced = set()
@@ -142,8 +145,9 @@ def _activations(
     for path, leaf in leaves(activation):
         if path not in findings.used:  # what nothing after the cut reads stays at the client
             continue
-        if any(dict(leaves(pair.calls(at)[0])).get(path) != leaf for pair in pairs):
-            raise CutError("the examples disagree in what crosses there; give all rows the same shape")
+        for pair in pairs:
+            if dict(leaves(pair.calls(at)[0])).get(path) != leaf:
+                raise CutError("the examples disagree in what crosses there; give all rows the same shape")
         name = _activation_name(path)
         if leaf.row_dim is None:  # a shard stores rows, and a batch gathers any of them: each needs its own entry
             raise CutError(
@@ -151,8 +155,9 @@ def _activations(
                 f"for {high}; cut where every tensor has one entry per row"
             )
         picks[name] = (path, leaf.row_dim)
-        sizes = tuple(size for place, (size, _) in enumerate(leaf.sizes) if place != leaf.row_dim)
-        boundary.append(TensorSpec(name, sizes, leaf.dtype, "activation"))
+        shape = list(leaf.shape(low))  # only the row dimension depends on the number of rows
+        del shape[leaf.row_dim]
+        boundary.append(TensorSpec(name, tuple(shape), leaf.dtype, "activation"))
     return boundary, picks
 
 
@@ -192,23 +197,24 @@ def _replies(pairs: Sequence[TracePair], at: str) -> dict[str, tuple[Any, ...]]:
 def _called(pairs: Sequence[TracePair], at: str) -> tuple[frozenset[str], frozenset[str]]:
     """Return the modules that run before and after the cut; those around it are in both."""
     before, after = set[str](), set[str]()
-    for trace in (pair.low for pair in pairs):
+    for pair in pairs:
+        trace = pair.low
         cut = calls_of(trace, at)[0]
         returned = returned_by(trace, cut)
-        before |= {call.name for call in returned} | set(around(trace, cut).values())
-        after |= {call.name for call in trace.calls[len(returned) :]}
+        before |= names_of(returned).union(around(trace, cut).values())
+        after |= names_of(trace.calls[len(returned) :])
     return frozenset(before), frozenset(after)
 
 
 def _owners(model: nn.Module, findings: Findings) -> tuple[frozenset[str], list[str]]:
     """Return the client's states, by first use, and unused states, which go with the state registered before them."""
-    client, unused, side = set(), [], True
+    client, unused, is_client = set(), [], True
     for name in states_of(model):
         if name in findings.before or name in findings.after:
-            side = name in findings.before
+            is_client = name in findings.before
         else:
             unused.append(name)
-        if side:
+        if is_client:
             client.add(name)
     return frozenset(client), unused
 
@@ -216,26 +222,24 @@ def _owners(model: nn.Module, findings: Findings) -> tuple[frozenset[str], list[
 def _notes(
     model: nn.Module, pairs: Sequence[TracePair], at: str, findings: Findings, unused: list[str]
 ) -> tuple[str, ...]:
-    modules = dict(model.named_modules())
+    """Return warnings about a cut that is legal: what would belong on the other side, and what training loses."""
     early: set[str] = set()
     unsaved: set[str] = set()
     for pair in pairs:
-        early.update(call.name for call in returned_by(pair.low, calls_of(pair.low, at)[0]))
+        early |= names_of(returned_by(pair.low, calls_of(pair.low, at)[0]))
         if pair.low.training:
             unsaved |= pair.low.unsaved
-    kinds = (
-        ("dropout", "chance", "move it behind the cut", nn.modules.dropout._DropoutNd),
-        ("batch normalisation", "the other rows of its batch", "use group norm", nn.modules.batchnorm._BatchNorm),
-    )
+    dropout, norms = [], []
+    for name, module in model.named_modules():
+        if name in early and isinstance(module, nn.modules.dropout._DropoutNd):
+            dropout.append(name)
+        elif name in early and isinstance(module, nn.modules.batchnorm._BatchNorm):
+            norms.append(name)
     notes = []
-    for word, cause, remedy, kind in kinds:
-        names = [name for name in modules if name in early and isinstance(modules[name], kind)]
-        if names:
-            notes.append(
-                f"the client half has {word} ({_some(names)}): in training "
-                f"mode a row's activation depends on {cause}; it belongs on the server half. "
-                f"Unlearning stays exact; to avoid this, cut earlier or {remedy}"
-            )
+    if dropout:
+        notes.append(_misplaced("dropout", dropout, "chance", "move it behind the cut"))
+    if norms:
+        notes.append(_misplaced("batch normalisation", norms, "the other rows of its batch", "use group norm"))
     if findings.draws and not notes:
         notes.append("the client half draws random numbers in training mode; that belongs on the server half")
     parameters = dict(model.named_parameters(remove_duplicate=False))
@@ -252,6 +256,13 @@ def _notes(
             "persistent buffer (register_buffer)"
         )
     return tuple(notes)
+
+
+def _misplaced(kind: str, names: Sequence[str], cause: str, remedy: str) -> str:
+    return (
+        f"the client half has {kind} ({_some(names)}): in training mode a row's activation depends on {cause}; it "
+        f"belongs on the server half. Unlearning stays exact; to avoid this, cut earlier or {remedy}"
+    )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -56,7 +56,11 @@ class Ghost(Leaf):
     @classmethod
     def between(cls, low: tuple[int, ...], high: tuple[int, ...], rows: int, dtype: torch.dtype) -> Ghost:
         """Derive a ghost from the shapes seen with ``rows`` and with ``rows + 1`` rows."""
-        return cls(tuple((a - rows * (b - a), b - a) for a, b in zip(low, high, strict=True)), dtype)
+        sizes = []
+        for fewer, more in zip(low, high, strict=True):
+            per_row = more - fewer  # one row more
+            sizes.append((fewer - rows * per_row, per_row))
+        return cls(tuple(sizes), dtype)
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """Return the shape for a number of rows."""
@@ -65,8 +69,8 @@ class Ghost(Leaf):
     @property
     def row_dim(self) -> int | None:
         """The one dimension that counts the rows; None unless there is exactly one."""
-        moving = [i for i, size in enumerate(self.sizes) if size[1] != 0]
-        return moving[0] if len(moving) == 1 and self.sizes[moving[0]] == (0, 1) else None
+        moving = [size for size in self.sizes if size[1]]
+        return self.sizes.index((0, 1)) if moving == [(0, 1)] else None
 
 
 @dataclass(frozen=True)

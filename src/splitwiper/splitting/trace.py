@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,13 +15,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from splitwiper.errors import CutError
-from splitwiper.splitting.trees import Call, Leaf, Path, leaves, map_leaves, named_inputs, same, with_rows
+from splitwiper.splitting.trees import Call, Leaf, Path, map_leaves, named_inputs, same, tensors, with_rows
 
 # These read only a tensor's shape and type: their results do not depend on its values.
-_FACTORIES = {f"aten::{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")}
-_FACTORIES |= {f"aten::new_{kind}" for kind in ("zeros", "ones", "full", "empty", "empty_strided")}
+_FACTORIES = {
+    *("aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::empty_like"),
+    *("aten::rand_like", "aten::randn_like", "aten::randint_like"),
+    *("aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::new_empty", "aten::new_empty_strided"),
+}
 # These hand a tensor's values to Python, where they cannot be followed.
 _SYNCS = {"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"}
+# What can be rebuilt from itself.
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 _RECURRENT = {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::miopen_rnn"}
 
 
@@ -77,36 +83,48 @@ class Trace:
     inputs: dict[str, TracedTensor]
     states: dict[str, int]
     changed: frozenset[str]
+    """Buffers that the run changed."""
     unsaved: frozenset[str]
     """Tensors that the run changed and that are in no state dict."""
     output: Any
 
+    @cached_property
+    def by_frame(self) -> dict[int, ModuleCall]:
+        """The calls by their frames."""
+        return {call.frame: call for call in self.calls}
+
+    def module_of(self, frame: int) -> str:
+        """Return the name of the module that a frame is a call of; empty for the model's own code."""
+        return self.by_frame[frame].name if frame in self.by_frame else ""
+
 
 def states_of(model: nn.Module) -> dict[str, Tensor]:
     """Return parameters and buffers by name, tied names included, in the order of registration."""
-    found: dict[str, Tensor] = {}
+    states: dict[str, Tensor] = {}
     for prefix, module in model.named_modules(remove_duplicate=False):
         for name, value in (*module._parameters.items(), *module._buffers.items()):
             if value is not None:
-                found[f"{prefix}.{name}" if prefix else name] = value
-    return found
+                states[f"{prefix}.{name}" if prefix else name] = value
+    return states
 
 
 def _unsaved(model: nn.Module) -> dict[str, Tensor]:
     """Return tensors of modules that are not in their state dict: non-persistent buffers, and plain attributes."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for prefix, module in model.named_modules():
-        kept = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
-        for name, value in (kept | vars(module)).items():
+        outside = dict(vars(module))
+        for name in module._non_persistent_buffers_set:
+            outside[name] = module._buffers[name]
+        for name, value in outside.items():
             if isinstance(value, Tensor):
-                found[f"{prefix}.{name}" if prefix else name] = value
-    return found
+                tensors[f"{prefix}.{name}" if prefix else name] = value
+    return tensors
 
 
 @contextmanager
 def isolated(seed: int, devices: list[torch.device]) -> Iterator[None]:
     """Seed the generators inside, and restore them afterwards."""
-    cuda = sorted({d.index or 0 for d in devices if d.type == "cuda"})
+    cuda = sorted({device.index or 0 for device in devices if device.type == "cuda"})
     with torch.random.fork_rng(devices=cuda):
         # torch.manual_seed would also touch the generators of devices that nothing here uses.
         torch.default_generator.manual_seed(seed)
@@ -117,8 +135,7 @@ def isolated(seed: int, devices: list[torch.device]) -> Iterator[None]:
 
 def devices_of(model: nn.Module, call: Call) -> list[torch.device]:
     """Return the devices of the model's state and inputs."""
-    tensors = [*states_of(model).values(), *(leaf for _, leaf in leaves(call) if isinstance(leaf, Tensor))]
-    return list({t.device for t in tensors})
+    return list({tensor.device for tensor in (*states_of(model).values(), *tensors(call))})
 
 
 class _Recorder(TorchDispatchMode):
@@ -148,10 +165,7 @@ class _Recorder(TorchDispatchMode):
             if leaf.is_nested or leaf.layout is not torch.strided:
                 return Opaque("a nested tensor" if leaf.is_nested else f"a {leaf.layout} tensor")
             return TracedTensor(self.key(leaf), tuple(leaf.shape), leaf.dtype)
-        plain = bool | int | float | complex | str | bytes | torch.dtype | torch.device | torch.Size
-        if leaf is None or isinstance(leaf, plain):
-            return leaf
-        return Opaque(f"a {type(leaf).__name__}")
+        return leaf if isinstance(leaf, _PLAIN) else Opaque(f"a {type(leaf).__name__}")
 
     def enter(self, name: str) -> None:
         self.frames += 1
@@ -166,29 +180,28 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         name = func._schema.name
-        given = {} if name in _FACTORIES else {**dict(enumerate(args)), **kwargs}
-        inplace = []
-        for place, argument in enumerate(func._schema.arguments):
+        changed = []
+        for number, argument in enumerate(func._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:  # as in `add_` or ``out=``
-                inplace.append(args[place] if place < len(args) else kwargs.get(argument.name))
-        written = self._keys(inplace)
-        # Views need no rule of their own: they have the storage of what they are views of.
+                changed.append(args[number] if number < len(args) else kwargs.get(argument.name))
+        inplace = self._keys(changed)
         self.ops.append(
             Op(
                 name,
-                self._keys(given),
-                self._keys(out) | written,
-                written,
-                self.stack[-1][0] if self.stack else 0,
-                _flops(func, name, args, kwargs, out),
-                torch.Tag.nondeterministic_seeded in func.tags,
-                name in _SYNCS,
+                reads=frozenset() if name in _FACTORIES else self._keys([*args, *kwargs.values()]),
+                # views need no rule of their own: they have the storage of what they are views of
+                writes=self._keys(out) | inplace,
+                inplace=inplace,
+                frame=self.stack[-1][0] if self.stack else 0,
+                flops=_flops(func, name, args, kwargs, out),
+                random=torch.Tag.nondeterministic_seeded in func.tags,
+                sync=name in _SYNCS,
             )
         )
         return out
 
     def _keys(self, tree: Any) -> frozenset[int]:
-        return frozenset(self.key(leaf) for _, leaf in leaves(tree) if isinstance(leaf, Tensor))
+        return frozenset(map(self.key, tensors(tree)))
 
 
 def _flops(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
@@ -197,11 +210,12 @@ def _flops(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
     if formula is not None:
         return int(formula(*args, **kwargs, out_val=out))
     if name == "aten::_scaled_dot_product_flash_attention_for_cpu":
-        query, key, value = (t.shape for t in args[:3])
+        query, key, value = args[0].shape, args[1].shape, args[2].shape  # batch × heads × tokens × features
         return int(2 * query[:-1].numel() * key[-2] * (query[-1] + value[-1]))
     if name in _RECURRENT:
         weights = args[1:3] if name == "aten::mkldnn_rnn_layer" else args[1]
-        return int(2 * args[0].shape[:2].numel() * sum(w.numel() for w in weights if w.ndim == 2))
+        steps = args[0].shape[:2].numel()  # every weight is used in each step of each sequence; biases are not counted
+        return int(2 * steps * sum(weight.numel() for weight in weights if weight.ndim == 2))
     return 0
 
 
@@ -210,9 +224,9 @@ def _copied(model: nn.Module) -> nn.Module:
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise CutError(f"module {name!r} is scripted, which hides its code; pass the module it was made from")
-    lazy = [name for name, value in states_of(model).items() if nn.parameter.is_lazy(value)]
-    if lazy:
-        raise CutError(f"{lazy[0]!r} is not initialised yet; run the model once on some rows before cutting it")
+    for name, value in states_of(model).items():
+        if nn.parameter.is_lazy(value):
+            raise CutError(f"{name!r} is not initialised yet; run the model once on some rows before cutting it")
     try:
         return copy.deepcopy(model)
     except (RuntimeError, TypeError) as error:
@@ -243,18 +257,21 @@ def trace(model: nn.Module, call: Call, *, rows: int, training: bool) -> Trace:
                 f"the model does not run on {rows} rows of the example in {mode} mode "
                 f"({type(error).__name__}: {error}); it must accept any number of rows"
             ) from error
-    before, after = (dict(m.named_buffers(remove_duplicate=False)) for m in (model, probe))
-    changed = {name for name in after if not same(before.get(name), after[name])}
-    unsaved = {name for name, tensor in _unsaved(model).items() if not same(tensor, _unsaved(probe).get(name))}
-    described = recorder.describe(output)
     return Trace(
         rows,
         training,
-        tuple(recorder.ops),
-        tuple(recorder.calls),
-        inputs,
-        states,
-        frozenset(changed),
-        frozenset(unsaved),
-        described,
+        ops=tuple(recorder.ops),
+        calls=tuple(recorder.calls),
+        inputs=inputs,
+        states=states,
+        changed=_differing(
+            dict(probe.named_buffers(remove_duplicate=False)), dict(model.named_buffers(remove_duplicate=False))
+        ),
+        unsaved=_differing(_unsaved(model), _unsaved(probe)),
+        output=recorder.describe(output),
     )
+
+
+def _differing(tensors: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> frozenset[str]:
+    """Return the names of tensors that are not the same among the others."""
+    return frozenset(name for name, tensor in tensors.items() if not same(tensor, others.get(name)))

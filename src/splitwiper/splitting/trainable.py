@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from splitwiper.errors import CutError
 from splitwiper.splitting.trace import devices_of, isolated
-from splitwiper.splitting.trees import Call, leaves, with_rows
+from splitwiper.splitting.trees import Call, tensors, with_rows
 
 _ROWS = 2
 _IN_PLACE = re.compile(r"in-?place operation")
@@ -32,9 +32,8 @@ class _Versions:
             if tensor._version != version:
                 self.changes.append((earlier, how, name))
                 self._seen[at] = (earlier, tensor, tensor._version, how)
-        for _, leaf in leaves(output):
-            if isinstance(leaf, Tensor):
-                self._seen.append((name, leaf, leaf._version, type(leaf.grad_fn).__name__))
+        for tensor in tensors(output):
+            self._seen.append((name, tensor, tensor._version, type(tensor.grad_fn).__name__))
 
 
 def check_trainable(model: nn.Module, calls: Sequence[Call]) -> None:
@@ -48,7 +47,7 @@ def check_trainable(model: nn.Module, calls: Sequence[Call]) -> None:
         versions = _Versions(probe)
         args, kwargs = with_rows(call, _ROWS)
         with isolated(0, devices_of(probe, call)):
-            outputs = [leaf for _, leaf in leaves(probe(*args, **kwargs)) if isinstance(leaf, Tensor)]
+            outputs = tensors(probe(*args, **kwargs))
             try:
                 for output in outputs:
                     if output.requires_grad:
@@ -73,7 +72,9 @@ def check_hooks(model: nn.Module) -> None:
 
 
 def _explained(versions: _Versions, problem: str) -> str:
-    guilty = [change for change in versions.changes if re.search(rf"\b{change[1]}\b", problem)] or versions.changes
+    # torch names the operation whose output was changed, such as ReluBackward0
+    named = [change for change in versions.changes if re.search(rf"\b{change[1]}\b", problem)]
+    guilty = named or versions.changes
     where = "an activation is changed in place, though its gradient needs it"
     if guilty:
         whose, _, then = guilty[-1]

@@ -53,9 +53,14 @@ def map_leaves(change: Callable[[Path, Any], Any], tree: Any, path: Path = ()) -
 
 def leaves(tree: Any) -> list[tuple[Path, Any]]:
     """Return every leaf of a tree with its path, in order."""
-    found: list[tuple[Path, Any]] = []
-    map_leaves(lambda path, leaf: found.append((path, leaf)), tree)
-    return found
+    listed: list[tuple[Path, Any]] = []
+    map_leaves(lambda path, leaf: listed.append((path, leaf)), tree)
+    return listed
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """Return the tensors among the leaves of a tree, in order."""
+    return [leaf for _, leaf in leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def as_call(inputs: Any) -> Call:
@@ -94,12 +99,11 @@ def bound(model: nn.Module, call: Call) -> inspect.BoundArguments:
 def named_inputs(model: nn.Module, call: Call) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors among a call's arguments by parameter name; nested ones as ``name.key``."""
     arguments = bound(model, call)
-    kinds = arguments.signature.parameters
     for name, value in arguments.arguments.items():
-        keep = 1 if kinds[name].kind is inspect.Parameter.VAR_KEYWORD else 0
+        is_rest = arguments.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
         for path, leaf in leaves(value):
             if isinstance(leaf, Tensor):
-                yield ".".join((name, *path)[keep:]), leaf
+                yield ".".join(path if is_rest else (name, *path)), leaf  # what is in ``**kwargs`` has its own name
 
 
 def with_rows(call: Call, rows: int) -> Call:
@@ -127,14 +131,18 @@ def same(a: Any, b: Any) -> bool:
     True
     """
     left, right = leaves(a), leaves(b)
-    return [path for path, _ in left] == [path for path, _ in right] and all(
-        _same_leaf(x, y) for (_, x), (_, y) in zip(left, right, strict=True)
-    )
+    if len(left) != len(right):
+        return False
+    for (path, leaf), (other_path, other) in zip(left, right, strict=True):
+        if path != other_path or not _same_leaf(leaf, other):
+            return False
+    return True
 
 
 def _same_leaf(a: Any, b: Any) -> bool:
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        # of other kinds of objects, each run of a model makes its own, and few know when they are equal
         return type(a) is type(b) and (a is b or not isinstance(a, int | float | str) or bool(a == b))
     if a.shape != b.shape or a.dtype != b.dtype or a.is_nested or b.is_nested:
         return False
-    return bool(((a == b) | ((a != a) & (b != b))).all())
+    return bool(((a == b) | ((a != a) & (b != b))).all())  # NaN is the only number that differs from itself

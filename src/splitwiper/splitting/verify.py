@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from splitwiper.errors import CutError
 from splitwiper.splitting.halves import ClientHalf, ServerHalf
 from splitwiper.splitting.trace import devices_of, isolated
-from splitwiper.splitting.trees import Call, leaves, same, with_rows
+from splitwiper.splitting.trees import Call, leaves, map_leaves, same, tensors, with_rows
 
 # Training?, rows, the value in the ghosts. Each value is tried in both modes, and no number of rows is special.
 _RUNS = (
@@ -48,15 +48,17 @@ class Reference:
         """Return every leaf of the output, and the parameters that gradients flow to."""
         args, kwargs = with_rows(call, rows)
         with isolated(rows, self._devices), torch.set_grad_enabled(training):
-            output = leaves(run(*args, **kwargs))
-        tensors = [leaf for _, leaf in output if isinstance(leaf, Tensor)]
+            output = run(*args, **kwargs)
         names = {id(parameter): name for name, parameter in parameters.items()}
-        reached = {names[id(leaf)] for leaf in _sources(tensors) if id(leaf) in names}
-        return [(path, leaf.detach() if isinstance(leaf, Tensor) else leaf) for path, leaf in output], reached
+        reached = {names.get(id(source)) for source in _sources(output)} - {None}
+        return leaves(map_leaves(lambda _, leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, output)), reached
 
     def chances(self) -> bool:
         """Return whether the model's outputs were probabilities in every run: not negative, and 1 in sum."""
-        return bool(self._runs) and all(_are_chances(output) for *_, (output, _) in self._runs)
+        for *_, (output, _) in self._runs:
+            if not _are_chances(output):
+                return False
+        return bool(self._runs)
 
     def check(self, client: ClientHalf, server: ServerHalf) -> None:
         """Run the halves, which changes their buffers, and compare with the model.
@@ -90,15 +92,19 @@ class Reference:
             if grads != reached:
                 raise CutError(f"gradients do not reach {sorted(reached - grads)[:3]} {where}")
         buffers = dict(client.named_buffers()) | dict(server.named_buffers())
-        if not same({name: buffers.get(name) for name in self._buffers}, self._buffers):
+        if not same({name: buffers.get(name) for name in self._buffers}, self._buffers):  # halves may have copies more
             raise CutError("the two halves do not update the model's buffers as the model does")
 
 
 def _are_chances(output: Sequence[tuple[Any, Any]]) -> bool:
     """Return whether some output, or the one called logits, holds a row's probabilities."""
-    tensors = [(path, leaf) for path, leaf in output if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    named = [leaf for path, leaf in tensors if path[-1:] == ("logits",)] or [leaf for _, leaf in tensors]
-    for leaf in named:
+    candidates, logits = [], []
+    for path, leaf in output:
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            candidates.append(leaf)
+            if path[-1:] == ("logits",):
+                logits.append(leaf)
+    for leaf in logits or candidates:
         if leaf.ndim == 2 and leaf.shape[1] > 1:
             # as near to 1 as rounding allows: scores before training are often small, and may add up to about 1
             rounding = 8 * torch.finfo(leaf.dtype).eps
@@ -108,10 +114,10 @@ def _are_chances(output: Sequence[tuple[Any, Any]]) -> bool:
     return False
 
 
-def _sources(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield the tensors at the ends of the autograd graph, found without computing a gradient."""
+def _sources(output: Any) -> Iterator[Tensor]:
+    """Yield the tensors at the ends of an output's autograd graph, found without computing a gradient."""
     # A walk over all nodes: a model has as many as operations, and a backward pass would cost the gradients, too.
-    stack: list[Any] = [tensor.grad_fn for tensor in tensors]
+    stack: list[Any] = [tensor.grad_fn for tensor in tensors(output)]
     seen: set[Any] = {None}
     while stack:
         node = stack.pop()

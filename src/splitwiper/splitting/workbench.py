@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from torch import nn
@@ -20,14 +21,9 @@ from splitwiper.splitting.verify import Reference
 
 
 class Workbench:
-    """The traces of a model on its examples, in both modes and with two numbers of rows.
+    """The traces of a model on its examples, in both modes and with two numbers of rows; arguments are as for `split`.
 
-    Args:
-        model: The model; only copies of it are used.
-        example: One example, or a list of several.
-        shared: Names of inputs that may cross the cut.
-        allow_data_dependent: Accept branches on data before the cut.
-        head: The name of the output layer; None to find it.
+    Only copies of the model are used.
     """
 
     def __init__(
@@ -45,9 +41,9 @@ class Workbench:
         examples = example if isinstance(example, list) else [example]
         if not examples:
             raise InputError("give at least one example")
-        self._calls: list[Call] = [as_call(one) for one in examples]
+        self._calls: list[Call] = list(map(as_call, examples))
         for call in self._calls:
-            bound(model, call)
+            bound(model, call)  # says so if the inputs do not fit
         self._pairs: list[TracePair] = []
         for call in self._calls:
             for training in (True, False):
@@ -56,32 +52,37 @@ class Workbench:
                 self._pairs.append(TracePair(low, high))
         self._shared = self._declared([shared] if isinstance(shared, str) else list(shared))
         self._allow = allow_data_dependent
-        self._parameters = frozenset(name for name, _ in model.named_parameters(remove_duplicate=False))
+        self._parameters = frozenset(dict(model.named_parameters(remove_duplicate=False)))
         self._reference = Reference(model, self._calls)
-        self.head = head if head is not None else find_head(self._pairs[0].low, self.modules)
+        first = self._pairs[0].low
+        self.head = head if head is not None else find_head(first, self.modules)
         # In the order of execution: a cut is where its module returns.
-        self.called = list(dict.fromkeys(call.name for call in self._pairs[0].low.calls if call.name))
+        self.called = list(dict.fromkeys(call.name for call in first.calls if call.name))
 
     def _declared(self, shared: list[str]) -> set[str]:
+        """Return the inputs that are shared; the name of a nested one stands for all its tensors."""
         known = set(self._pairs[0].low.inputs)
         if any(set(pair.low.inputs) != known for pair in self._pairs):
             raise InputError("the examples differ in their inputs; give all of them the same")
-        found = set()
+        declared = set()
         for name in shared:
-            names = {key for key in known if key == name or key.startswith(f"{name}.")}
-            if not names:
+            tensors = {key for key in known if key == name or key.startswith(f"{name}.")}
+            if not tensors:
                 inputs = ", ".join(sorted(known))
                 raise CutError(f"shared={name!r} is not an input of the example ({inputs}).{nearest(name, known)}")
-            found |= names
-        return found
+            declared |= tensors
+        return declared
 
     def squashed(self) -> list[str]:
         """Return a warning for each softmax or sigmoid that the model ends in."""
-        found = {ending for pair in self._pairs for ending in squashing(pair.low, self.modules)}
-        if not found and self._reference.chances():
-            found = {("softmax", "its outputs are never negative, and sum to 1 in every row")}
+        endings: set[tuple[str, str]] = set()
+        for pair in self._pairs:
+            endings |= squashing(pair.low, self.modules)
+        # a softmax in the model's own arithmetic is no operation of torch's, but its outputs show it
+        if not endings and self._reference.chances():
+            endings.add(("softmax", "its outputs are never negative, and sum to 1 in every row"))
         notes = []
-        for kind, where in sorted(found):
+        for kind, where in sorted(endings):
             notes.append(
                 f"the model ends in a {kind} ({where}): its outputs must be raw scores (logits), because training and "
                 "predict_proba apply softmax to them. It learns badly from scores that are squashed already; take that "
@@ -111,13 +112,7 @@ class Workbench:
         traces: list[Trace] = []  # the order decides the order of the boundary, so it is part of a network
         for pair in self._pairs:
             traces += [pair.low, pair.high]
-        findings = judge(
-            traces,
-            at,
-            shared=self._shared,
-            allow_data_dependent=self._allow,
-            parameters=self._parameters,
-        )
+        findings = judge(traces, at, shared=self._shared, allow_data_dependent=self._allow, parameters=self._parameters)
         if findings.reasons:
             raise CutError("; ".join(findings.reasons))
         plan = make_plan(self.model, self._calls[0], self._pairs, at, self.head or "", findings)
@@ -152,11 +147,8 @@ class Workbench:
             order = sorted(self.called, key=lambda name: abs(self.called.index(name) - position))
         else:
             order = sorted(self.called, key=lambda name: -difflib.SequenceMatcher(None, at, name).ratio())
-        found = []
-        for name in self.legal(name for name in order[: 4 * tries] if name != at):
-            found.append(name)
-            if len(found) == most:
-                break
-        if not found:
+        candidates = (name for name in order[: 4 * tries] if name != at)
+        cuts = sorted(islice(self.legal(candidates), most), key=self.called.index)
+        if not cuts:
             return " No legal cut was found near it."
-        return f" Nearest legal cuts: {', '.join(map(repr, sorted(found, key=self.called.index)))}."
+        return f" Nearest legal cuts: {', '.join(map(repr, cuts))}."

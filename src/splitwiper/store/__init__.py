@@ -4,7 +4,7 @@ from splitwiper.store.client_store import ClientStore
 from splitwiper.store.database import Database
 from splitwiper.store.records import EpochRecord, ModelRecord, ShardRecord, manifest_digest, outputs_of
 from splitwiper.store.server_store import ServerStore
-from splitwiper.store.watching import read_undisturbed, undisturbed
+from splitwiper.store.watching import databases_unchanged, read_undisturbed
 
 __all__ = [
     "ClientStore",
@@ -13,8 +13,8 @@ __all__ = [
     "ModelRecord",
     "ServerStore",
     "ShardRecord",
+    "databases_unchanged",
     "manifest_digest",
     "outputs_of",
     "read_undisturbed",
-    "undisturbed",
 ]

@@ -44,6 +44,8 @@ CREATE TABLE sent (number INTEGER PRIMARY KEY, shard TEXT NOT NULL);
 """
 RowsSeen = tuple[dict[int, str], int]
 """The files that hold rows, by slice, and the number of rows ever forgotten."""
+_STATES = ("open", "sent", "done")
+"""States of a request: not yet sent; known to the server; settled, or answered by the server of its own accord."""
 UNKNOWN = "?"
 """Stands in for a commitment when this folder does not know which shard the server held."""
 
@@ -101,12 +103,7 @@ class ClientStore(Store):
     ) -> None:
         """Create the store. The key comes from the operating system unless it is given or already present.
 
-        Args:
-            config: the client's settings.
-            initial: the initial weights of its half.
-            meta: values for the database.
-            key: the client's own key.
-            group: the key it shares with the other clients, if labels are hidden.
+        If labels are hidden, ``group`` is the key that the client shares with the others.
         """
         digests = self._write_first(config, key or secrets.token_bytes(32), initial=initial)
         if group is not None:
@@ -131,13 +128,17 @@ class ClientStore(Store):
 
     def slices(self) -> dict[int, FileRecord]:
         """Return slice files by slice number; empty slices have none."""
-        rows = self.database.read("SELECT * FROM slices ORDER BY slice")
-        return {r["slice"]: FileRecord(plain_name(r["file"]), r["digest"], rows=count(r["rows"])) for r in rows}
+        records: dict[int, FileRecord] = {}
+        for row in self.database.read("SELECT * FROM slices ORDER BY slice"):
+            records[row["slice"]] = FileRecord(plain_name(row["file"]), row["digest"], rows=count(row["rows"]))
+        return records
 
     def checkpoints(self) -> dict[int, FileRecord]:
         """Return checkpoints by the slice they were made after."""
-        rows = self.database.read("SELECT * FROM checkpoints ORDER BY slice")
-        return {r["slice"]: FileRecord(plain_name(r["file"]), r["digest"], r["key"]) for r in rows}
+        records: dict[int, FileRecord] = {}
+        for row in self.database.read("SELECT * FROM checkpoints ORDER BY slice"):
+            records[row["slice"]] = FileRecord(plain_name(row["file"]), row["digest"], row["key"])
+        return records
 
     def half(self) -> tuple[FileRecord, dict[str, str]] | None:
         """Return the frozen client half and the fingerprint it was trained under."""
@@ -149,11 +150,8 @@ class ClientStore(Store):
     def put_slices(self, changed: Mapping[int, FileRecord | None], **meta: str) -> None:
         """Point to new slice files (None: the slice is empty now), and erase the files they replace.
 
-        Checkpoints from the first changed slice on, and the frozen half, depend on the old rows and are erased too.
-
-        Args:
-            changed: the new files by slice number.
-            meta: values to store in the same transaction.
+        Checkpoints from the first changed slice on, and the frozen half, depend on the old rows and are erased too. The
+        values of ``meta`` are stored in the same transaction.
         """
         with self.database.change() as db:
             for number, record in changed.items():
@@ -206,15 +204,18 @@ class ClientStore(Store):
         return {row["mac"] for row in self.database.read("SELECT mac FROM suppressed")}
 
     def requests(self, *states: str) -> list[dict[str, Any]]:
-        """Return the client's own requests in the given states: 'open' (not yet sent), 'sent', 'done'."""
+        """Return the client's own requests in the given states."""
         marks = ", ".join("?" * len(states))
         rows = self.database.read(f"SELECT * FROM requests WHERE state IN ({marks}) ORDER BY rowid", states)  # noqa: S608
         return [dict(row) for row in rows]
 
     def asking_seconds(self, tickets: Iterable[str]) -> float:
         """Return how long making these requests took, in seconds."""
-        asked = {row["ticket"]: float(row["seconds"]) for row in self.requests("open", "sent", "done")}
-        return sum(asked.get(ticket, 0.0) for ticket in tickets)
+        wanted, seconds = set(tickets), 0.0
+        for row in self.requests(*_STATES):
+            if row["ticket"] in wanted:
+                seconds += float(row["seconds"])
+        return seconds
 
     def forgotten(self) -> set[bytes]:
         """Return HMACs of labels that were forgotten entirely."""
@@ -224,7 +225,8 @@ class ClientStore(Store):
         """Drop the HMACs of forgotten labels that are not in ``labels``."""
         if gone := self.forgotten() - set(labels):
             with self.database.change() as db:
-                db.executemany("DELETE FROM forgotten WHERE label = ?", [(label,) for label in gone])
+                for label in gone:
+                    db.execute("DELETE FROM forgotten WHERE label = ?", (label,))
 
     def forget(
         self,
@@ -252,15 +254,12 @@ class ClientStore(Store):
         Returns:
             The request's commitment to the rows, which the server gets and `opening` opens; None, and nothing changed,
             if the client's rows are no longer those in ``seen``.
-
-        Raises:
-            RequestError: other requests have forgotten all of these rows meanwhile.
         """
         salt, wanted = secrets.token_bytes(32), set(macs)
         with self.database.change() as db:
             if seen is not None and self.rows_seen() != seen:
                 return None
-            fresh = wanted - {row["mac"] for row in db.execute("SELECT mac FROM suppressed")}
+            fresh = wanted - self.suppressed()
             if wanted and not fresh:
                 raise RequestError("another request has just forgotten all of these rows: there is nothing to do.")
             value = commitment(salt, ticket, level, fresh) if committed else ""
@@ -269,19 +268,17 @@ class ClientStore(Store):
                 "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, 'open', '', ?, NULL)",
                 (ticket, level, value, salt, self.shard_commitment() or "", seconds, asked),
             )
-            db.executemany("INSERT INTO suppressed VALUES (?, ?)", [(m, ticket) for m in sorted(fresh)])
-            db.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", [(label,) for label in labels])
+            for row_mac in sorted(fresh):
+                db.execute("INSERT INTO suppressed VALUES (?, ?)", (row_mac, ticket))
+            for label in labels:
+                db.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", (label,))
         return value
 
     def opening(self, ticket: str) -> OpenedCommitment:
-        """Return the opening of a request's commitment.
-
-        Raises:
-            NotFoundError: this client made no such request.
-        """
-        row = self._request(ticket)
+        """Return the opening of a request's commitment."""
+        request = self._request(ticket)
         rows = self.database.read("SELECT mac FROM suppressed WHERE ticket = ? ORDER BY mac", (ticket,))
-        return OpenedCommitment(ticket, row["level"], row["salt"], tuple(r["mac"] for r in rows))
+        return OpenedCommitment(ticket, request["level"], request["salt"], tuple(row["mac"] for row in rows))
 
     def commitment(self, ticket: str) -> str:
         """Return what a request committed to; empty if this folder did not make it but only learned of it."""
@@ -299,9 +296,8 @@ class ClientStore(Store):
         """
         with self.database.change() as db:
             db.execute("DELETE FROM meta WHERE key = 'shard_salt'")
-            db.executemany(
-                "UPDATE requests SET state = 'open', before = ? WHERE ticket = ?", [(UNKNOWN, t) for t in tickets]
-            )
+            for ticket in tickets:
+                db.execute("UPDATE requests SET state = 'open', before = ? WHERE ticket = ?", (UNKNOWN, ticket))
 
     def keep_signed(self, ticket: str, signed: str) -> str:
         """Store a request as it was first signed and return that, so that sending it again repeats it byte for byte."""
@@ -318,9 +314,7 @@ class ClientStore(Store):
         A shard that answers requests gets a salt of its own: the commitment then changes even if the forgotten rows
         had never been sent, so a certificate in which it does not change is false.
 
-        Args:
-            key: the key of everything the shard was computed from.
-            answers: the requests that sending the shard answers.
+        ``key`` is that of everything the shard was computed from.
         """
         kept = parsed(self.database.meta("shard_salt") or "[]")
         if not isinstance(kept, list) or len(kept) not in (0, 3):
@@ -334,9 +328,7 @@ class ClientStore(Store):
     def sending(self, shard: str, answers: Iterable[str]) -> None:
         """Record which shard is sent, before it is: from then on the server may hold it, even if no answer arrives.
 
-        Args:
-            shard: the commitment to it; empty if the shard is withdrawn.
-            answers: the requests that this answers.
+        The shard is given by the commitment to it; empty if it is withdrawn.
         """
         with self.database.change() as db:
             last = db.execute("SELECT number, shard FROM sent ORDER BY number DESC LIMIT 1").fetchone()
@@ -344,48 +336,39 @@ class ClientStore(Store):
             if last is None or last["shard"] != shard:
                 number += 1
                 db.execute("INSERT INTO sent VALUES (?, ?)", (number, shard))
-            db.executemany(
-                "UPDATE requests SET answered = ? WHERE ticket = ? AND answered IS NULL", [(number, t) for t in answers]
-            )
+            for ticket in answers:
+                db.execute("UPDATE requests SET answered = ? WHERE ticket = ? AND answered IS NULL", (number, ticket))
 
     def note_removal(self, seq: int, why: str, *, answers: Iterable[str], again: bool) -> None:
-        """Record that the server erased this client's shard of its own accord.
+        """Record by which entry of the ledger, and why, the server erased this client's shard of its own accord.
 
-        Args:
-            seq: the number of the ledger's entry about it.
-            why: the reason.
-            answers: the requests that this answered.
-            again: whether to send the same shard again; if not, training fails with it.
+        With ``again``, the same shard is to be sent again; without, training fails with it.
         """
         self.sending("", answers)
-        gone = {"removal": str(seq), "accepted": "", "accepted_salt": "", "shard_salt": ""}
-        self.remember(**gone, **({"uploaded": "", "unsent": "rows"} if again else {"set_aside": why}))
+        next_step = {"uploaded": "", "unsent": "rows"} if again else {"set_aside": why}
+        self.remember(removal=str(seq), accepted="", accepted_salt="", shard_salt="", **next_step)
 
     def shards_before(self, ticket: str) -> set[str]:
         """Return commitments, one to the shard that the server held when a request reached it; '' stands for none.
 
         There are two if a shard was sent and its acknowledgement was lost, and every shard ever sent if the
         request was made again to a server that is an older copy of itself.
-
-        Raises:
-            NotFoundError: this client made no such request.
         """
-        row = self._request(ticket)
-        if row["before"] == UNKNOWN:
-            return {"", *(sent["shard"] for sent in self.database.read("SELECT shard FROM sent"))}
-        last = self.database.one("SELECT shard FROM sent WHERE number = ?", (row["asked"],))
-        return {row["before"], *([last["shard"]] if last else [])}
+        request = self._request(ticket)
+        if request["before"] == UNKNOWN:
+            return {""} | self._sent("number > 0")
+        return {str(request["before"])} | self._sent("number = ?", request["asked"])
 
     def shards_after(self, ticket: str) -> set[str]:
-        """Return commitments, one to the shard that answered a request, others to those sent since; '' stands for none.
+        """Return commitments, one to the shard that answered a request, others to those sent since ('' for none)."""
+        return self._sent("number >= ?", self._request(ticket)["answered"])
 
-        Raises:
-            NotFoundError: this client made no such request.
-        """
-        rows = self.database.read("SELECT shard FROM sent WHERE number >= ?", (self._request(ticket)["answered"],))
-        return {row["shard"] for row in rows}
+    def _sent(self, which: str, *values: Any) -> set[str]:
+        """Return commitments to shards that were sent."""
+        return {row["shard"] for row in self.database.read(f"SELECT shard FROM sent WHERE {which}", values)}  # noqa: S608
 
     def _request(self, ticket: str) -> sqlite3.Row:
+        """Return a request of this client, or raise `NotFoundError`."""
         row = self.database.one("SELECT * FROM requests WHERE ticket = ?", (ticket,))
         if row is None:
             raise NotFoundError(f"client {self.root.name!r} made no request with ticket {ticket!r}.")
@@ -398,7 +381,7 @@ class ClientStore(Store):
 
     def unknown(self, tickets: Iterable[Ticket]) -> list[Ticket]:
         """Return the server's tickets that this folder does not know: it was away, or is an older copy."""
-        own = {row["ticket"] for row in self.requests("open", "sent", "done")}
+        own = {row["ticket"] for row in self.requests(*_STATES)}
         return [ticket for ticket in tickets if ticket.id not in own]
 
     def unheard(self, tickets: Iterable[Ticket]) -> list[str]:
@@ -408,13 +391,14 @@ class ClientStore(Store):
 
     def is_behind(self) -> bool:
         """Return whether rows or requests were not sent to the server yet, or files are left that should be erased."""
-        return bool(self.database.meta("unsent")) or bool(self.requests("open", "sent")) or bool(self._strays())
+        return bool(self.database.meta("unsent")) or bool(self.requests("open", "sent")) or self._has_strays()
 
-    def mark(self, tickets: Iterable[str], state: str) -> None:
+    def set_state(self, tickets: Iterable[str], state: str) -> None:
         """Move requests to a state. A request that is done meanwhile does not become 'sent' again."""
         guard = " AND state = 'open'" if state == "sent" else ""
         with self.database.change() as db:
-            db.executemany(f"UPDATE requests SET state = ? WHERE ticket = ?{guard}", [(state, t) for t in tickets])  # noqa: S608
+            for ticket in tickets:
+                db.execute(f"UPDATE requests SET state = ? WHERE ticket = ?{guard}", (state, ticket))  # noqa: S608
 
     def remember(self, **values: str) -> None:
         """Store values in the database."""
@@ -427,17 +411,17 @@ class ClientStore(Store):
         """Return the files that the database points to, by folder."""
         half = self.half()
         return {
-            "slices": {r.file for r in self.slices().values()},
-            "checkpoints": {r.file for r in self.checkpoints().values()},
+            "slices": {record.file for record in self.slices().values()},
+            "checkpoints": {record.file for record in self.checkpoints().values()},
             "half": {half[0].file} if half else set(),
             "outbox": set(),
         }
 
-    def _strays(self) -> list[str]:
-        names: list[str] = []
+    def _has_strays(self) -> bool:
         for folder, keep in self.kept().items():
-            names += [path.name for path in (self.root / folder).glob("*") if path.name not in keep]
-        return names
+            if {path.name for path in (self.root / folder).glob("*")} - keep:
+                return True
+        return False
 
 
 def _shelve_inputs(db: sqlite3.Connection) -> None:

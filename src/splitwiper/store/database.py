@@ -49,13 +49,13 @@ CREATE TABLE lease (
 INSERT INTO lease (one, token) VALUES (1, 0);
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
-
-
 _FUNCTION = "user-defined function raised exception"
 """SQLite's whole report of an exception in one of our functions."""
+_FAULTS = (sqlite3.DatabaseError, UnicodeError, OverflowError)
+"""What Python's interface to SQLite raises, also for values that no database can hold."""
 
 
-def _explained(path: Path, problem: sqlite3.DatabaseError | UnicodeError | OverflowError) -> SplitWiperError:
+def _explained(path: Path, problem: Exception) -> SplitWiperError:
     """Return the error for a failure of a database, with a remedy."""
     if isinstance(problem, UnicodeEncodeError | OverflowError):
         return InputError(f"no database can hold this value ({problem}): give another name or number.")
@@ -65,15 +65,25 @@ def _explained(path: Path, problem: sqlite3.DatabaseError | UnicodeError | Overf
         return BusyError(f"{path} is locked by another process; try again.")
     if isinstance(problem, sqlite3.OperationalError):
         return StoreError(
-            f"{path} cannot be read or written ({problem}): see to the disk, its room, its limits and permissions, and "
-            "run the same command again. Nothing acknowledged was lost."
+            f"{path} cannot be read or written ({problem}): check the disk (free space, quotas, permissions), and run "
+            "the same command again. Nothing acknowledged was lost."
         )
     return CorruptError(f"{path} cannot be read as a database ({problem}): restore it from a backup.")
 
 
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    """Turn failures of a database into errors that say what to do."""
+    try:
+        yield
+    except _FAULTS as problem:
+        raise _explained(path, problem) from problem
+
+
 def _schema_of(db: sqlite3.Connection) -> list[tuple[str, ...]]:
+    """Return the tables, indices and triggers of a database: the kind, name, table and statement of each."""
     rows = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
-    return [tuple(row) for row in rows.fetchall()]
+    return list(map(tuple, rows.fetchall()))
 
 
 @cache
@@ -84,13 +94,13 @@ def _expected(schema: str) -> list[tuple[str, ...]]:
         return _schema_of(db)
 
 
-def _missing_indices(found: Sequence[tuple[str, ...]], expected: Sequence[tuple[str, ...]]) -> list[str]:
+def _missing_indices(present: Sequence[tuple[str, ...]], expected: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the statements for indices that a database lacks because it was created before they were introduced.
 
     Indices hold nothing that the tables do not, so a database without them is correct, only slower.
     """
-    there = {name for _, name, *_ in found}
-    return [sql for kind, name, _, sql in expected if kind == "index" and sql and name not in there]
+    lacking = (entry for entry in expected if entry not in present)
+    return [sql for kind, _, _, sql in lacking if kind == "index" and sql]
 
 
 class Database:
@@ -142,7 +152,7 @@ class Database:
             if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION or version < 1:
                 raise FormatError(f"{self.path} is not a SplitWiper database, or its making was interrupted.")
             if version != VERSION:
-                age, remedy = ("a newer", "upgrade") if version > VERSION else ("an older", "take the older")
+                age, remedy = ("a newer", "upgrade") if version > VERSION else ("an older", "use the older")
                 raise FormatError(
                     f"{self.path} was written by {age} SplitWiper (format {version}, this program knows "
                     f"{VERSION}): {remedy} SplitWiper to open it; nothing was changed."
@@ -163,11 +173,7 @@ class Database:
                 db.execute(sql.replace("CREATE INDEX", "CREATE INDEX IF NOT EXISTS", 1))
 
     def _check_files(self) -> None:
-        """Refuse files that SQLite would wait for or stumble over, and record which file is about to be opened.
-
-        Raises:
-            CorruptError: the database, or one of the files that SQLite keeps next to it, is not a regular file.
-        """
+        """Refuse files that SQLite would wait for or stumble over, and record which file is about to be opened."""
         for suffix in ("-journal", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 check_regular(self.path.with_name(f"{self.path.name}{suffix}"))
@@ -175,10 +181,10 @@ class Database:
 
     def _inode_now(self) -> tuple[int, int] | None:
         try:
-            found = check_regular(self.path)
+            status = check_regular(self.path)
         except FileNotFoundError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def is_writable(self) -> bool:
         """Return whether this process may change the database: its file, and the journal next to it."""
@@ -189,7 +195,7 @@ class Database:
         pragmas = ["foreign_keys = ON"]
         if not readonly:
             pragmas += ["secure_delete = ON", "synchronous = EXTRA", "journal_mode = DELETE"]
-        try:
+        with _explaining(path):
             address = f"{path.absolute().as_uri()}?mode={'ro' if readonly else 'rw'}"
             db = sqlite3.connect(address, timeout=30, isolation_level=None, check_same_thread=False, uri=True)
             db.row_factory = sqlite3.Row
@@ -200,8 +206,6 @@ class Database:
                 # left by a process that died, whose changes are rolled back by now; a journal in use is left alone
                 for mode in ("PERSIST", "DELETE"):
                     db.execute(f"PRAGMA journal_mode = {mode}")
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
-            raise _explained(path, problem) from problem
         return db
 
     def __del__(self) -> None:
@@ -222,11 +226,8 @@ class Database:
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Return all rows of a query."""
-        try:
-            with self.reading() as db:
-                return db.execute(sql, values).fetchall()
-        except (sqlite3.DatabaseError, UnicodeError, OverflowError) as problem:
-            raise _explained(self.path, problem) from problem
+        with _explaining(self.path), self.reading() as db:
+            return db.execute(sql, values).fetchall()
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
         """Return the first row of a query, or None."""
@@ -239,29 +240,23 @@ class Database:
         return None if row is None else str(row[0])
 
     def number(self, key: str) -> int:
-        """Return a stored number; 0 if there is none.
-
-        Raises:
-            CorruptError: the value is not a number.
-        """
+        """Return a stored number; 0 if there is none."""
         text = self.meta(key) or "0"
         if not re.fullmatch(r"-?[0-9]{1,100}", text):
             raise CorruptError(f"{self.path} has {text[:40]!r} for {key}, which is not a number: restore a backup.")
         return int(text)
 
-    def mark(self) -> bytes | None:
-        """Return a value that differs after every change of a sealed database; None if there is no seal."""
-        with self._alone:
-            self._follow()
-            row = self.one("SELECT nonce FROM seal") if self._seal else None
-            return row[0] if row is not None and isinstance(row[0], bytes) else None
+    def change_stamp(self) -> bytes | None:
+        """Return a value that differs after every change of a sealed database; None if there is no seal.
 
-    def glance(self) -> bytes | None:
-        """Return `mark`, and leave the connection closed if it was."""
+        If the connection was closed, it is closed again.
+        """
         with self._alone:
             was_open = self._db is not None
             try:
-                return self.mark()
+                self._follow()
+                row = self.one("SELECT nonce FROM seal") if self._seal else None
+                return row[0] if row is not None and isinstance(row[0], bytes) else None
             finally:
                 if not was_open:
                     self.close()
@@ -274,14 +269,10 @@ class Database:
             FencedError: another process took the lease over.
             DiskFullError: the disk is full; nothing changed.
         """
-        with self._alone:
-            yield from self._changing()
-
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        db = self.db
-        if self._seal:
-            self._seal.begin()
-        try:
+        with self._alone, self._explaining_unsealed():
+            if self._seal:
+                self._seal.begin()  # first: what it kept of an earlier failure would be taken for this change's
+            db = self.db
             try:
                 db.execute("BEGIN IMMEDIATE")  # inside the try: a signal handler's exception must not leave it open
                 # The fence is read inside the transaction, which locks the database: from here to the commit nobody can
@@ -295,9 +286,16 @@ class Database:
             finally:
                 if db.in_transaction:  # an error, or an interrupt before the commit was reached
                     db.execute("ROLLBACK")
+
+    @contextmanager
+    def _explaining_unsealed(self) -> Iterator[None]:
+        """Turn failures of a change into errors that say what to do, also those of the seal."""
+        try:
+            yield
         except sqlite3.IntegrityError:  # for example from the ledger's triggers: a bug of ours, not a fault of the disk
             raise
-        except (sqlite3.DatabaseError, UnicodeError, OverflowError) as problem:
+        except _FAULTS as problem:
+            # SQLite reports of our own function only that it failed; the seal has kept why
             unsealed = self._seal.problem if self._seal else None
             if unsealed is None and _FUNCTION in str(problem):  # an interrupt, at the very moment of the call
                 unsealed = KeyboardInterrupt()
@@ -310,21 +308,21 @@ class Database:
         A lease whose process is dead, or that expired, is taken over. Leases nest within one thread. On a read-only
         store there is nothing to protect, and no lease is taken.
         """
-        me, thread = Process.current(), threading.get_ident()
+        thread = threading.get_ident()
         if self._held_by(thread) is not None or not self.is_writable():
             yield
             return
         with self.change() as db:  # read and taken in one transaction, so that two processes cannot both find it free
-            found = self._lease(db)
-            if self._stands(found):
+            last = self._lease(db)
+            if self._stands(last):
                 raise BusyError(
-                    f"{self.path.parent} is in use by {found.holder} ({found.purpose}). "
+                    f"{self.path.parent} is in use by {last.holder} ({last.purpose}). "
                     "Wait for it to finish, or end it, and run this again."
                 )
-            hold = Hold(self.path.resolve(), token := found.token + 1)
+            hold = Hold(self.path.resolve(), token := last.token + 1)
             db.execute(
                 "UPDATE lease SET token = ?, holder = ?, purpose = ?, since = ?, expires = ?",
-                (token, me.text, purpose, time.monotonic(), time.time() + LEASE_SECONDS),
+                (token, Process.current().text, purpose, time.monotonic(), time.time() + LEASE_SECONDS),
             )
         self._holds[thread] = weakref.ref(hold)
         beat = own(threading.Thread(target=self._renew, args=(token, hold.stop), daemon=True, name=f"lease-{token}"))
@@ -344,34 +342,28 @@ class Database:
 
     def _held_by(self, thread: int) -> int | None:
         """Return the token of the lease that a thread's work holds, even if another has taken its place."""
-        found = self._holds.get(thread)
-        hold = found() if found else None
+        reference = self._holds.get(thread)  # `get`, since the other thread may end its lease at any moment
+        hold = reference() if reference else None
         return None if hold is None or hold.is_over else hold.token
 
     @property
     def _token(self) -> int | None:
         """The token of this thread's lease; a thread without one helps another that has one."""
-        held = [self._held_by(thread) for thread in (threading.get_ident(), *list(self._holds))]
-        return next((token for token in held if token is not None), None)
+        for thread in (threading.get_ident(), *list(self._holds)):
+            if (token := self._held_by(thread)) is not None:
+                return token
+        return None
 
     def _stands(self, lease: Lease) -> bool:
         """Return whether a process is at work under a lease."""
         return lease.is_held(LEASE_SECONDS) and not lease.is_abandoned(self.path.resolve())
 
     def check_lease(self) -> None:
-        """Raise an error if the lease was lost.
-
-        Raises:
-            FencedError: another process took it over.
-        """
-        try:
-            with self._alone:
-                self._fence()
-        except sqlite3.DatabaseError as problem:
-            raise _explained(self.path, problem) from problem
+        """Raise `FencedError` if another process took the lease over."""
+        with _explaining(self.path), self._alone:
+            self._fence()
 
     def _fence(self) -> None:
-        """Raise an error if the lease was lost."""
         if (ours := self._token) is not None:
             held = self._lease(self.db).token
             if held != ours:
@@ -423,9 +415,9 @@ class Database:
 
     def _has_schema(self, db: sqlite3.Connection) -> bool:
         """Return whether tables, triggers and indices are those that this program creates; indices may be missing."""
-        found, expected = _schema_of(db), _expected(self._schema)
-        lacking = _missing_indices(found, expected)
-        return found == [row for row in expected if row[-1] is None or row[-1] not in lacking]
+        present, expected = _schema_of(db), _expected(self._schema)
+        lacking = _missing_indices(present, expected)
+        return present == [entry for entry in expected if entry[-1] is None or entry[-1] not in lacking]
 
     def _follow(self) -> None:
         """Close the connection if another file now has the database's name, so that the next use opens that file."""
@@ -450,16 +442,13 @@ class Database:
 
     def holder(self) -> str | None:
         """Describe the process that works on this store right now, or was interrupted; None if there is none."""
-        found = self._readable_lease()
-        if found.holder is None:
+        lease = self._readable_lease()
+        if lease.holder is None:
             return None
-        if self._stands(found):
-            return f"{found.purpose}, by {found.holder}"
-        return f"{found.purpose} was interrupted ({found.holder} is gone)"
+        if self._stands(lease):
+            return f"{lease.purpose}, by {lease.holder}"
+        return f"{lease.purpose} was interrupted ({lease.holder} is gone)"
 
     def _readable_lease(self) -> Lease:
-        try:
-            with self.reading() as db:
-                return self._lease(db)
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
-            raise _explained(self.path, problem) from problem
+        with _explaining(self.path), self.reading() as db:
+            return self._lease(db)

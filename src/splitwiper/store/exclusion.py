@@ -15,15 +15,7 @@ from splitwiper.store.server_store import ServerStore
 
 
 def set_aside(store: ServerStore, client: str, *, by: str, why: str, file: str | None = None) -> None:
-    """Erase a client's shard, which answers all its open requests.
-
-    Args:
-        store: the server's store.
-        client: the client's name.
-        by: the cause, one of `ledger.WITHDRAWERS`.
-        why: the reason, for every reader of the ledger.
-        file: the file of the shard to erase: a shard that the client sent meanwhile is kept. Empty for no shard.
-    """
+    """Erase a client's shard, which answers all its open requests; arguments are those of `ServerStore.withdraw`."""
     store.withdraw(client, None, answers=None, by=by, why=why, file=file)
 
 
@@ -35,13 +27,6 @@ def lapse(store: ServerStore, client: str, *, file: str) -> None:
             ledger.append(db, {"kind": "lapsed", "client": client})
 
 
-def put_off(store: ServerStore, client: str) -> None:
-    """Erase the shard of a client that requested forgetting and may send its new one once the model is trained."""
-    set_aside(
-        store, client, by="pace", why="the client asked to forget, and may send its shard once the model is there"
-    )
-
-
 def evict(store: ServerStore, client: str, operator: str) -> None:
     """Erase a client's shard on an operator's order, and accept no other from it. Repeating it changes nothing."""
     with store.database.change() as db:
@@ -51,11 +36,7 @@ def evict(store: ServerStore, client: str, operator: str) -> None:
 
 
 def admit(store: ServerStore, client: str, operator: str) -> None:
-    """Accept shards of an evicted client again.
-
-    Raises:
-        NotFoundError: the client is not evicted.
-    """
+    """Accept shards of an evicted client again."""
     with store.database.change() as db:
         if not ledger.is_evicted(db, client):
             raise NotFoundError(f"client {client!r} is not evicted.")

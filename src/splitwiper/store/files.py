@@ -1,12 +1,13 @@
 """Atomic files: a file exists whole or not at all, at whatever instant the process dies.
 
-Every step that changes the disk goes through this module and calls the watcher of `watch` before and after, so that
-tests can stop the process, or fill the disk, at each step.
+Every step that makes or replaces a file that counts goes through this module and calls the watcher of `watch` before
+and after, so that tests can stop the process, or fill the disk, at each step.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import secrets
@@ -31,7 +32,7 @@ _watcher: Callable[[str, Path], None] | None = None
 
 @contextmanager
 def watch(watcher: Callable[[str, Path], None]) -> Iterator[None]:
-    """Call ``watcher("rename:before", path)`` and so on around every step that changes the disk."""
+    """Call ``watcher("rename:before", path)`` and so on around every step of this module that changes the disk."""
     global _watcher
     before, _watcher = _watcher, watcher
     try:
@@ -61,8 +62,8 @@ def disk_full(path: Path) -> DiskFullError:
     """Return the error for a full disk."""
     return DiskFullError(
         errno.ENOSPC,
-        f"no room left (disk, quota or file size limit) while writing {path}. Nothing acknowledged was lost: make "
-        "room and run the same command again (settle, where it was to forget)",
+        f"no room left (disk, quota or file size limit) while writing {path}. Nothing acknowledged was lost. Make "
+        "room and run the same command again; if it says that the rows are gone already, run settle",
     )
 
 
@@ -135,25 +136,19 @@ def make_folder(path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path, *, busy: str | None = None) -> Iterator[None]:
-    """Lock a folder against other processes; the lock ends with the process at the latest.
+def locked(path: Path, *, busy: str | None = None) -> Iterator[None]:
+    """Lock a file, or a folder (created if missing), against other processes, at most until this one ends.
 
-    Args:
-        folder: the folder; created if missing.
-        busy: the error message if another process holds the lock; without it, wait for the lock.
-
-    Raises:
-        BusyError: another process holds the lock.
+    If another process holds the lock, wait for it, or with ``busy`` raise a `BusyError` with that message.
     """
-    make_folder(folder)
-    descriptor = os.open(folder, os.O_RDONLY)
+    if not path.exists():
+        make_folder(path)
+    # The lock is on the file or folder itself. A lock file, as other libraries use, would be a stray in a folder whose
+    # files are all accounted for, and would have to outlive them: who erases it lets two processes hold "the" lock.
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         try:
-            import fcntl
-
             fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
-        except ImportError:  # Windows has no such lock
-            pass
         except BlockingIOError:
             raise BusyError(str(busy)) from None
         yield
@@ -189,8 +184,7 @@ def adopt(source: Path, target: Path) -> None:
 def erase(path: Path) -> None:
     """Remove a file durably. A missing file is fine, and so is an empty folder in its place.
 
-    Raises:
-        CorruptError: it is a folder with content, or a link: its target would remain.
+    A folder with content, or a link, is refused with a `CorruptError`: the content would remain.
     """
     with step("unlink", path):
         if path.is_symlink() and path.exists():
@@ -214,27 +208,32 @@ def listed(folder: Path) -> list[Path]:
         return [path for path in sorted(folder.iterdir()) if not path.name.startswith(TEMPORARY)]
 
 
+def sizes(folder: Path) -> dict[str, int]:
+    """Return the size of everything in a folder by name; what another process erases meanwhile is left out."""
+    found: dict[str, int] = {}
+    with explaining(folder):
+        paths = list(folder.iterdir()) if folder.is_dir() else []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found[path.name] = path.lstat().st_size
+    return found
+
+
 def sweep(folder: Path, keep: set[str]) -> list[str]:
     """Erase everything in a folder except the names to keep: superseded and unfinished files."""
     with explaining(folder):
-        stray = [path for path in sorted(folder.iterdir()) if path.name not in keep] if folder.is_dir() else []
-    for path in stray:
-        erase(path)
-    return [path.name for path in stray]
+        strays = {path.name for path in folder.iterdir()} - keep if folder.is_dir() else set()
+    for name in sorted(strays):
+        erase(folder / name)
+    return sorted(strays)
 
 
 def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
-    """Erase files of `owned_name` whose process is gone, and unfinished files with other names that are a day old.
-
-    Args:
-        folder: the folder to sweep.
-        stem: only consider names that start with this.
-    """
+    """Erase files whose names start with ``stem`` and that no process is writing any more, see `is_abandoned`."""
     with explaining(folder):
-        found = sorted(folder.glob(f"{stem}*"))
-    for path in found:
-        if is_abandoned(path):
-            erase(path)
+        paths = sorted(folder.glob(f"{stem}*"))
+    for path in filter(is_abandoned, paths):
+        erase(path)
 
 
 def is_abandoned(path: Path) -> bool:
@@ -242,28 +241,20 @@ def is_abandoned(path: Path) -> bool:
     _, *owner = path.name.split("-")
     if len(owner) == 3 and owner[0].isdecimal():
         return not Process(int(owner[0]), owner[1].removeprefix("0"), Process.current().place).may_be_alive()
-    return not _is_recent(path)
-
-
-def _is_recent(path: Path) -> bool:
-    """Return whether a file was changed within a day; False for a missing file or a dangling link."""
     try:
         with explaining(path):
-            return path.exists() and time.time() - path.lstat().st_mtime < _DAY
+            # a dangling link is nobody's work; and another process may erase the file at any moment
+            return not path.exists() or time.time() - path.lstat().st_mtime >= _DAY
     except FileNotFoundError:
-        return False
+        return True
 
 
 def file_digest(path: Path, *, known: Mapping[int, bytes] | None = None) -> str:
     """Return a file's digest in hex: the SHA-256 of the SHA-256s of its pieces, which are computed in parallel.
 
     Args:
-        path: the file.
+        path: the file; a link, a folder, a pipe or the like is refused.
         known: digests of some pieces by number, computed earlier from the same bytes.
-
-    Raises:
-        FileNotFoundError: the file is missing.
-        CorruptError: it is not a regular file, but a link, a folder, a pipe or the like.
     """
     given = known or {}
     with opened(path, links=False) as file:
@@ -290,10 +281,8 @@ def file_digest(path: Path, *, known: Mapping[int, bytes] | None = None) -> str:
 def digest_of(file: IO[bytes]) -> str:
     """Return the digest of an open file, equal to `file_digest` of the same bytes under a name."""
     file.seek(0)
-    return hashlib.sha256(b"".join(hashlib.sha256(piece).digest() for piece in _pieces(file))).hexdigest()
-
-
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    yield file.read(PIECE)  # an empty file is one empty piece
-    while piece := file.read(PIECE):
-        yield piece
+    digests, piece = b"", file.read(PIECE)  # an empty file is one empty piece
+    while piece or not digests:
+        digests += hashlib.sha256(piece).digest()
+        piece = file.read(PIECE)
+    return hashlib.sha256(digests).hexdigest()

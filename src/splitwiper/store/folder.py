@@ -19,14 +19,7 @@ from splitwiper.store.tensors import load_state, save_state
 
 
 class Store:
-    """One party's folder and database.
-
-    Args:
-        root: the folder.
-        database: the name of the database's file.
-        schema: its tables.
-        key: returns the key that seals it, or None if that was destroyed.
-    """
+    """One party's folder and database."""
 
     FOLDERS: tuple[str, ...] = ()
 
@@ -37,18 +30,17 @@ class Store:
     def _write_first(self, config: str, key: bytes, **weights: Mapping[str, Tensor]) -> dict[str, str]:
         """Write what a store begins with, and return the digests of the first weights by name.
 
-        Args:
-            config: the party's settings.
-            key: its key; a key that is already there is kept.
-            weights: first weights by the name of their file.
+        A key that is already there is kept: what it sealed or signed could not be checked any more.
         """
         for name in self.FOLDERS:
             files.make_folder(self.root / name)
         files.write_bytes(self.root / "config.toml", config.encode())
+        digests: dict[str, str] = {}
         for name, state in weights.items():
             save_state(self._first(name), state)
+            digests[name.replace("_", "-")] = state_digest(state)
         self._write_key("key", key)
-        return {name.replace("_", "-"): state_digest(state) for name, state in weights.items()}
+        return digests
 
     def _write_key(self, name: str, key: bytes) -> None:
         if not (self.root / name).exists():
@@ -60,6 +52,13 @@ class Store:
     def initial(self) -> dict[str, Tensor]:
         """Return this party's weights at the time it joined, from which every training starts."""
         return load_state(self._first("initial"), self.database.meta("initial"))
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """Return the sizes, in bytes, of all files in one of the store's folders, by name."""
+        return files.sizes(self.root / folder)
+
+    def _erase(self, folder: str, name: str) -> None:
+        files.erase(self.root / folder / name)
 
     def kept(self) -> dict[str, set[str]]:
         """Return the files that the database points to, by folder."""
@@ -73,5 +72,6 @@ class Store:
         """
         with self.database.change():
             for folder, keep in self.kept().items():
-                files.sweep(self.root / folder, keep)
+                for name in sorted(self.sizes(folder).keys() - keep):
+                    self._erase(folder, name)
         files.sweep_abandoned(self.root, stem=files.TEMPORARY)

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
-from splitwiper.errors import CorruptError, IdentityError
+from splitwiper.errors import CorruptError, IdentityError, NotFoundError
 from splitwiper.reading import read_bytes
 
 
 def check_private(path: Path, *, remedy: str = "replace it if somebody may have read it") -> None:
     """Refuse a file with a secret that others than its owner may read or write.
 
-    Args:
-        path: the file.
-        remedy: what to do in case somebody has read it.
+    ``remedy`` says what to do in case somebody has read it.
 
     Raises:
-        FileNotFoundError: the file is missing.
+        NotFoundError: the file is missing.
         IdentityError: its permissions are too wide.
     """
-    rights = stat.S_IMODE(path.stat().st_mode)
-    if os.name == "posix" and rights & (stat.S_IRWXG | stat.S_IRWXO):
+    try:
+        rights = stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no key {path}: copy the whole folder, or restore it from a backup.") from None
+    if rights & (stat.S_IRWXG | stat.S_IRWXO):
         raise IdentityError(
-            f"the key {path} has the rights {rights:03o}, so others than its owner may use it: run 'chmod 600 {path}', "
-            f"and {remedy}."
+            f"the key {path} has permissions {rights:03o}, so users other than its owner can read or change it: run "
+            f"'chmod 600 {path}', and {remedy}."
         )
 
 
 def read_key(path: Path) -> bytes | None:
-    """Return the key in a file; None if the file is missing.
-
-    Raises:
-        CorruptError: the file does not hold a key, or is not a regular file.
-        IdentityError: others may read it.
-    """
+    """Return the key in a file, which others must not be able to read; None if the file is missing."""
     try:
         raw = read_bytes(path)
         check_private(path)

@@ -65,9 +65,6 @@ class Lease:
 
         No seal covers it, since it changes hands without the key. A value that this program never writes there is
         refused like any other edit: a guessed lease would fence nobody.
-
-        Raises:
-            CorruptError: the record is missing, or is not a lease.
         """
         rows = db.execute("SELECT token, holder, purpose, since, expires FROM lease LIMIT 2").fetchall()
         if len(rows) != 1:
@@ -88,13 +85,10 @@ class Lease:
             raise CorruptError(f"the holder of the lease cannot be read: {problem}") from problem
 
     def is_held(self, seconds: float) -> bool:
-        """Return whether the lease is still valid.
+        """Return whether the lease, which lasts for ``seconds`` after each renewal, is still valid.
 
         On one machine the monotonic clock decides, so a jump of the wall clock takes no lease from a process at work.
         Between machines, a lease that ends later than any lease can was written before the clock jumped back.
-
-        Args:
-            seconds: the duration of a lease.
         """
         if self.holder is None:
             return False

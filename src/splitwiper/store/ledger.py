@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from splitwiper.errors import CorruptError, FormatError
+from splitwiper.formats import canonical_json
 from splitwiper.store.database import Database
 
 SCHEMA = """
@@ -49,9 +50,6 @@ class Head:
 
         >>> Head.parse(f"3:{'0' * 64}").size
         3
-
-        Raises:
-            FormatError: the text is not a head.
         """
         if (match := re.fullmatch(r"(\d{1,15}):([0-9a-f]{64})", text.strip())) is None:
             raise FormatError(
@@ -82,10 +80,10 @@ def append(db: sqlite3.Connection, body: Mapping[str, Any]) -> dict[str, Any]:
     """Append an entry inside the caller's transaction; return its sequence number and hash."""
     row = db.execute("SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1").fetchone()
     seq, prev = (int(row["seq"]) + 1, str(row["hash"])) if row else (1, START)
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    head = _hash(seq, prev, text)
-    db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?)", (seq, prev, text, head))
-    return {"seq": seq, "hash": head}
+    text = canonical_json(body)
+    value = _hash(seq, prev, text)
+    db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?)", (seq, prev, text, value))
+    return {"seq": seq, "hash": value}
 
 
 def newest(db: sqlite3.Connection, client: str, kinds: Sequence[str]) -> Mapping[str, Any] | None:
@@ -127,15 +125,10 @@ def shards_since_model(db: sqlite3.Connection) -> Counter[str]:
 
 
 def entries(database: Database, *, known: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:
-    """Return all entries, checked.
+    """Return all entries, checked: none was changed, removed or inserted.
 
-    Args:
-        database: the database.
-        known: entries that were read and checked before. If the last of them is unchanged, only the entries after it
-            are read and checked: its hash covers all before it.
-
-    Raises:
-        CorruptError: the chain is broken: an entry was changed, removed or inserted.
+    If the last of the ``known`` entries, which were checked before, is unchanged, only those after it are read, since
+    its hash covers all before it.
     """
     if known:
         last = database.one("SELECT hash FROM ledger WHERE seq = ?", (len(known),))
@@ -155,9 +148,9 @@ def _parsed(body: str, number: int) -> dict[str, Any]:
     """Parse an entry's own fields. A body with its own number or hash is refused: it could pass for another entry."""
     altered = CorruptError(f"entry {number} of the ledger cannot be read: it was altered. Restore a backup.")
     try:
-        found = dict(json.loads(body))
+        fields = dict(json.loads(body))
     except (ValueError, TypeError, RecursionError) as problem:
         raise altered from problem
-    if found.keys() & {"seq", "hash"}:
+    if fields.keys() & {"seq", "hash"}:
         raise altered
-    return found
+    return fields

@@ -41,9 +41,6 @@ class GrowingTree:
 
     The hash of a full subtree never changes, so it is computed once. A root or proof then takes a number of hashes that
     is logarithmic in the size.
-
-    Args:
-        before: a tree to start from; it is copied.
     """
 
     def __init__(self, before: GrowingTree | None = None) -> None:
@@ -70,11 +67,7 @@ class GrowingTree:
         return self._hash(0, self._checked(size)) if size else EMPTY
 
     def inclusion(self, index: int, size: int) -> list[bytes]:
-        """Return the proof that leaf ``index`` is in the tree of the first ``size`` leaves, lowest sibling first.
-
-        Raises:
-            InputError: there is no such leaf.
-        """
+        """Return the proof that leaf ``index`` is in the tree of the first ``size`` leaves, lowest sibling first."""
         if not 0 <= index < self._checked(size):
             raise InputError(f"there is no leaf {index} in a tree of {size}: count from 0.")
         start, end, proof = 0, size, list[bytes]()
@@ -89,11 +82,7 @@ class GrowingTree:
         return proof[::-1]
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        """Return the proof that the first ``old`` leaves are a prefix of the first ``new``.
-
-        Raises:
-            InputError: ``old`` or ``new`` is not a size that the tree has had.
-        """
+        """Return the proof that the first ``old`` leaves are a prefix of the first ``new``."""
         if not 0 <= old <= self._checked(new):
             raise InputError(f"a tree of {new} leaves has no earlier tree of {old}: give a size it once had.")
         if old in (0, new):

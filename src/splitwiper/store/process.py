@@ -53,18 +53,14 @@ class Process:
 
     @classmethod
     def parse(cls, text: str) -> Process:
-        """Parse a process from its text.
-
-        Raises:
-            FormatError: the text does not name a process.
-        """
+        """Parse a process from its text, or raise `FormatError`."""
         try:
-            found = cls(**json.loads(text))
+            process = cls(**json.loads(text))
         except (ValueError, TypeError, RecursionError) as problem:
             raise FormatError(f"{text!r} does not name a process ({problem}).") from problem
-        if type(found.pid) is not int or not isinstance(found.started, str) or not isinstance(found.place, str):
+        if type(process.pid) is not int or not isinstance(process.started, str) or not isinstance(process.place, str):
             raise FormatError(f"{text!r} does not name a process: it has a number, a start and a place.")
-        return found
+        return process
 
     def is_here(self) -> bool:
         """Return whether that process and this one see the same process numbers."""

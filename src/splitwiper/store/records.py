@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,17 +57,18 @@ class ModelRecord:
 
     def described(self) -> str:
         """Return the database's record of the model as a text that the ledger commits to."""
-        told = {
+        # named one by one, and not all fields: the ledger's commitments to older models must stay as they are
+        record = {
             "manifest": self.manifest,
             "labels": [label.text for label in self.labels],
             "exact": self.exact,
             "fingerprint": dict(self.fingerprint),
             "seconds": self.seconds,
-            "losses": list(self.losses),
+            "losses": self.losses,
             "codebook": self.codebook,
             "transcript": self.transcript,
         }
-        return json.dumps(told, sort_keys=True)
+        return json.dumps(record, sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -78,87 +80,71 @@ class EpochRecord:
     digest: str
 
 
-def parsed(text: str) -> Any:
-    """Parse a value that a database stores as JSON.
+# --- values of a database, which somebody may have altered --------------------------------------------------
 
-    Raises:
-        CorruptError: it cannot be read.
-    """
+
+@contextmanager
+def _unaltered(what: str) -> Iterator[None]:
+    """Turn errors of reading a stored value into the error for a value that this program did not write."""
     try:
+        yield
+    except CorruptError:  # it says so already
+        raise
+    except (SplitWiperError, ValueError, TypeError, RecursionError) as problem:
+        raise CorruptError(f"{what} cannot be read ({problem}): it was altered. Restore a backup.") from problem
+
+
+def parsed(text: str) -> Any:
+    """Parse a value that a database stores as JSON."""
+    with _unaltered("a record"):
         return json.loads(text)
-    except (ValueError, TypeError, RecursionError) as problem:
-        raise CorruptError(f"a record cannot be read ({problem}): it was altered. Restore a backup.") from problem
+
+
+def hex_in(text: str) -> bytes:
+    """Parse bytes from their stored text."""
+    with _unaltered("a record"):
+        return bytes.fromhex(text)
+
+
+def labels_in(text: str) -> tuple[Label, ...]:
+    """Parse labels from their stored text."""
+    with _unaltered("a list of labels"):
+        return tuple(map(Label.parse, parsed(text)))
+
+
+def columns_in(kept: Any) -> tuple[Column, ...]:
+    """Parse columns from their stored values."""
+    columns: list[Column] = []
+    with _unaltered("a list of columns"):
+        for name, dtype, shape in kept:
+            if dtype not in DTYPES:
+                raise ValueError(f"there is no dtype {dtype!r}")
+            columns.append(Column(str(name), dtype, tuple(map(count, shape))))
+    return tuple(columns)
 
 
 def plain_name(value: object) -> str:
-    """Return the name of a file that a database points to: a bare name that leads out of no folder.
-
-    Raises:
-        CorruptError: it is anything else.
-    """
+    """Return the name of a file that a database points to, if it is a bare name that leads out of no folder."""
     if not isinstance(value, str) or value in ("", ".", "..") or len(value) > 255 or set(value) & set("/\\\0"):
         raise CorruptError(f"a record names the file {value!r}: it was altered. Restore a backup.")
     return value
 
 
 def count(value: object, *, most: int = 1 << 62) -> int:
-    """Return a number of rows, bytes or the like from a database.
-
-    Raises:
-        CorruptError: the value is not a number, or is out of range.
-    """
+    """Return a number of rows, bytes or the like from a database, if it is one."""
     if type(value) is not int or not 0 <= value <= most:
         raise CorruptError(f"a record counts {value!r}: it was altered. Restore a backup.")
     return value
 
 
 def fingerprint_in(text: str) -> dict[str, str]:
-    """Parse the fingerprint of a training from its stored text.
-
-    Raises:
-        CorruptError: it cannot be read.
-    """
-    found = parsed(text)
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    """Parse the fingerprint of a training from its stored text."""
+    fingerprint = parsed(text)
+    if not isinstance(fingerprint, dict) or set(map(type, fingerprint.values())) - {str}:
         raise CorruptError("the fingerprint of a training cannot be read: it was altered. Restore a backup.")
-    if not re.fullmatch(r"[0-9]{1,6}", found.get("threads", "")):
+    if not re.fullmatch(r"[0-9]{1,6}", fingerprint.get("threads", "")):
         raise CorruptError("the fingerprint of a training has no number of threads: it was altered. Restore a backup.")
-    return found
-
-
-def columns_in(kept: Any) -> tuple[Column, ...]:
-    """Parse columns from their stored values.
-
-    Raises:
-        CorruptError: they are not columns.
-    """
-    try:
-        found = tuple(Column(str(name), dtype, tuple(map(count, shape))) for name, dtype, shape in kept)
-        if odd := [column.dtype for column in found if column.dtype not in DTYPES]:
-            raise ValueError(f"there is no dtype {odd[0]!r}")
-    except (ValueError, TypeError) as problem:
-        raise CorruptError(f"columns cannot be read ({problem}): they were altered. Restore a backup.") from problem
-    return found
-
-
-def hex_in(text: str) -> bytes:
-    """Parse bytes from their stored text.
-
-    Raises:
-        CorruptError: it cannot be read.
-    """
-    try:
-        return bytes.fromhex(text)
-    except ValueError as problem:
-        raise CorruptError(f"a record cannot be read ({problem}): it was altered. Restore a backup.") from problem
-
-
-def labels_in(text: str) -> tuple[Label, ...]:
-    """Parse labels from their stored text."""
-    try:
-        return tuple(Label.parse(item) for item in parsed(text))
-    except (SplitWiperError, ValueError, TypeError) as problem:
-        raise CorruptError(f"labels cannot be read ({problem}): they were altered. Restore a backup.") from problem
+    return fingerprint
 
 
 def texts(labels: Sequence[Label]) -> str:
@@ -167,32 +153,24 @@ def texts(labels: Sequence[Label]) -> str:
 
 
 def shard_record(row: sqlite3.Row) -> ShardRecord:
-    """Read a line of the manifest from the database.
-
-    Raises:
-        CorruptError: this program did not write it.
-    """
-    values = dict(row)
-    texts = (values["client"], values["digest"], values["codebook"], values["signed"] or "")
-    if not all(isinstance(text, str) for text in texts) or not isinstance(values["salt"], bytes):
-        raise CorruptError(f"the record of the shard of {values['client']!r} was altered: restore a backup.")
-    plain_name(values["file"])
+    """Read a line of the manifest from the database, and refuse one that this program did not write."""
+    strings = {type(row["client"]), type(row["digest"]), type(row["codebook"]), type(row["signed"] or "")}
+    if strings != {str} or not isinstance(row["salt"], bytes):
+        raise CorruptError(f"the record of the shard of {row['client']!r} was altered: restore a backup.")
+    plain_name(row["file"])
     for name in ("rows", "size", "generation"):
-        count(values[name])
-    count(values["outputs"], most=_MOST_OUTPUTS)
-    return ShardRecord(**{**values, "labels": labels_in(row["labels"])})
+        count(row[name])
+    count(row["outputs"], most=_MOST_OUTPUTS)
+    return ShardRecord(**{**dict(row), "labels": labels_in(row["labels"])})
 
 
 def model_record(row: sqlite3.Row) -> ModelRecord:
-    """Read the record of the model from the database.
-
-    Raises:
-        CorruptError: this program did not write it.
-    """
+    """Read the record of the model from the database, and refuse one that this program did not write."""
     plain_name(row["file"])
     if not isinstance(row["salt"], bytes) or not isinstance(row["digest"], str):
         raise CorruptError("the record of the model was altered: restore a backup.")
-    values = {key: value for key, value in dict(row).items() if key != "one"}
+    values = dict(row)
+    del values["one"]  # the key of the table's only row
     values["labels"] = labels_in(row["labels"])
     values["exact"] = bool(row["exact"])
     values["fingerprint"] = fingerprint_in(row["fingerprint"])
@@ -216,16 +194,18 @@ def outputs_of(shards: Sequence[ShardRecord]) -> tuple[Label, ...]:
         CorruptError: a shard has codes that its codebook does not.
     """
     clients: dict[str, list[str]] = {}  # by codebook
+    labels: set[Label] = set()
     for shard in shards:
         clients.setdefault(shard.codebook, []).append(shard.client)
+        labels.update(shard.labels)
     if len(clients) > 1:
-        groups = [", ".join(clients[codebook]) for codebook in sorted(clients)]
+        groups = "; ".join(", ".join(clients[codebook]) for codebook in sorted(clients))
         raise DataError(
-            f"clients use different codebooks ({'; '.join(groups)}), so their codes mean different things: a rekey is "
+            f"clients use different codebooks ({groups}), so their codes mean different things: a rekey is "
             "unfinished. Bring every client's folder, and settle."
         )
     if not shards or not shards[0].codebook:
-        return in_order(label for shard in shards for label in shard.labels)
+        return in_order(labels)
     # All codes, also those that no row has: which of them occur would tell how many labels there are.
     codes = tuple(Label("", code) for code in range(max(shard.outputs for shard in shards)))
     for shard in shards:

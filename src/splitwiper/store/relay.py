@@ -16,6 +16,7 @@ from splitwiper.errors import CorruptError, DataError, QuotaError
 from splitwiper.store.database import Database
 from splitwiper.wire import Posted
 
+# existing stores and sites know the relay as "board", in this table and in the URL /v1/board
 SCHEMA = """
 CREATE TABLE board (
   topic TEXT NOT NULL, place INTEGER NOT NULL, sender TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (topic, place));
@@ -35,34 +36,26 @@ class Relay:
         self._database = database
 
     def post(self, client: str, topic: str, place: int, body: bytes, *, shared: bool = False) -> None:
-        """Post a message at a sequence number. Repeating it changes nothing.
+        """Post a sealed message at the next unused sequence number. Repeating it changes nothing.
 
-        Args:
-            client: the sender's name.
-            topic: the negotiation's topic.
-            place: the sequence number, which must be the next unused one.
-            body: the sealed message.
-            shared: clients outside the group may post here: a new topic erases nothing, and quotas apply.
-
-        Raises:
-            DataError: the message is too large, or the sequence number is used by another message or is not the next.
-            QuotaError: the client has used up its quota.
+        If the relay is ``shared`` with clients outside the group, a new topic erases nothing, and quotas apply.
         """
         if len(body) > LARGEST or len(topic) > 100:
             raise DataError(f"a message of {len(body)} bytes is beyond the limit of {LARGEST}.")
         with self._database.change() as db:
-            there = db.execute(
+            taken = db.execute(
                 "SELECT sender, body FROM board WHERE topic = ? AND place = ?", (topic, place)
             ).fetchone()
-            if there is not None:
-                if (there["sender"], there["body"]) != (client, body):
+            if taken is not None:
+                if (taken["sender"], taken["body"]) != (client, body):
                     raise DataError(
-                        f"place {place} of {topic!r} is taken by {there['sender']!r}: read on, and write at the next."
+                        f"message {place} of {topic!r} is already there, from {taken['sender']!r}: read it, and post "
+                        "at the next free number."
                     )
                 return
             (next_place,) = db.execute("SELECT count(*) FROM board WHERE topic = ?", (topic,)).fetchone()
             if place != next_place:
-                raise DataError(f"place {place} of {topic!r} comes after {next_place}, which is still empty.")
+                raise DataError(f"message {place} of {topic!r} comes after {next_place}, which is still empty.")
             if shared:
                 _check_share(db, client, len(body))
             elif place == 0:
@@ -93,22 +86,19 @@ class Relay:
 
 
 def _check_share(db: sqlite3.Connection, client: str, size: int) -> None:
-    (said,) = db.execute(
+    """Refuse a message for which its sender has no room left; short ones count too, for their entries."""
+    (used,) = db.execute(
         "SELECT coalesce(sum(max(length(body), ?)), 0) FROM board WHERE sender = ?", (_LEAST, client)
     ).fetchone()
-    if said + max(size, _LEAST) > SHARE:
+    if used + max(size, _LEAST) > SHARE:
         raise QuotaError(
-            f"client {client!r} has {said} bytes of messages on the relay, of at most {SHARE}: with larger values of "
+            f"client {client!r} has {used} bytes of messages on the relay, of at most {SHARE}: with larger values of "
             "masking.add, masking.finish and masking.most an agreement takes fewer messages."
         )
 
 
 def version_of(topic: str) -> int:
-    """Return the codebook version that a topic is about; 0 for no topic.
-
-    Raises:
-        CorruptError: the topic is about something else.
-    """
+    """Return the codebook version that a topic is about; 0 for no topic."""
     version = topic.rpartition("/")[2]
     if topic and not re.fullmatch(r"[0-9]{1,15}", version):
         raise CorruptError(f"the relay has the topic {topic[:80]!r}, which clients never use: restore a backup.")

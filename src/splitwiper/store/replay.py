@@ -46,8 +46,7 @@ class Replay:
         generations: how often each client's shard was replaced or withdrawn.
         model: the newest entry about a model.
         finished: whether nothing was sent or requested since that entry.
-        asked: entries that accepted a request, by ticket.
-        settled: entries that settled a request, by ticket.
+        asked, settled: entries that accepted or settled a request, by ticket.
     """
 
     made: Mapping[str, Any] = field(default_factory=dict)
@@ -67,12 +66,7 @@ class Replay:
     """The number of the newest entry about each client after which an earlier shard must be gone."""
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Apply the next entry.
-
-        Raises:
-            CorruptError: it repeats what can be recorded only once, or is of an unknown kind. A later entry never
-                replaces what an earlier one recorded.
-        """
+        """Apply the next entry; refuse one that repeats what is recorded only once, or is of an unknown kind."""
         kind = str(entry.get("kind"))
         if (kind == "created") != (not self.made):  # the first entry, and no other, says how the store was made
             raise CorruptError("the ledger does not begin with how the store was made, or says that again later.")
@@ -128,15 +122,12 @@ class Replay:
             raise CorruptError(f"the ledger says twice that ticket {ticket} was {kind}.")
         if kind == "accepted":
             self.asked[ticket] = entry
-        elif ticket in self.asked:
-            self.settled[ticket] = entry
-            self._outdate(self.asked[ticket])
-        else:
+            return
+        if ticket not in self.asked:
             raise CorruptError(f"the ledger settles ticket {ticket}, which nobody asked for.")
-
-    def _outdate(self, asked: Mapping[str, Any]) -> None:
-        """Record that a shard which the client sent before a request cannot be the answer to it."""
-        client, number = asked["client"], int(asked.get("seq", 0))
+        self.settled[ticket] = entry
+        # a shard that the client sent before the request cannot be the answer to it
+        client, number = self.asked[ticket]["client"], int(self.asked[ticket].get("seq", 0))
         self._newest[client] = max(number, self._newest.get(client, 0))
         held = self.shards.get(client)
         if held is not None and held.since < number:

@@ -16,6 +16,7 @@ import secrets
 import sqlite3
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import cache
 from typing import Any
 
@@ -31,12 +32,12 @@ _TABLE = "CREATE TABLE seal (one INTEGER PRIMARY KEY CHECK (one = 1), nonce BLOB
 @cache
 def sealed_schema(schema: str) -> str:
     """Return a schema with the table that stores the seal, and triggers that report every change of a row."""
-    db = sqlite3.connect(":memory:")
-    try:
+    with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(schema)
-        return schema + _TABLE + "".join(_triggers(db, table) for table in _tables(db))
-    finally:
-        db.close()
+        parts = [schema, _TABLE]
+        for table in _tables(db):
+            parts.append(_triggers(db, table))
+    return "".join(parts)
 
 
 def _tables(db: sqlite3.Connection) -> list[str]:
@@ -45,10 +46,11 @@ def _tables(db: sqlite3.Connection) -> list[str]:
 
 
 def _triggers(db: sqlite3.Connection, table: str) -> str:
-    columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
-    new, old = (", ".join(f"{side}.{column}" for column in columns) for side in ("NEW", "OLD"))
-    count = f"SELECT seal_row(1, '{table}', {new});"
-    discount = f"SELECT seal_row(-1, '{table}', {old});"
+    count, discount = f"SELECT seal_row(1, '{table}'", f"SELECT seal_row(-1, '{table}'"
+    for _, column, *_ in db.execute(f"PRAGMA table_info({table})"):
+        count += f", NEW.{column}"
+        discount += f", OLD.{column}"
+    count, discount = f"{count});", f"{discount});"
     triggers = ""
     for event, body in (("INSERT", count), ("DELETE", discount), ("UPDATE", discount + count)):
         name = f"seal_{table}_{event.lower()}"
@@ -57,11 +59,7 @@ def _triggers(db: sqlite3.Connection, table: str) -> str:
 
 
 class Seal:
-    """Keeps a database's seal up to date, and checks it.
-
-    Args:
-        key: returns the secret key, or None if it was destroyed.
-    """
+    """Keeps a database's seal up to date, and checks it."""
 
     def __init__(self, key: Callable[[], bytes | None]) -> None:
         self._read_key = key
@@ -113,15 +111,15 @@ class Seal:
         if key is None:
             return None
         row = db.execute("SELECT nonce, total FROM seal").fetchone()
-        if row is None or not all(isinstance(value, bytes) for value in row):
+        if row is None or set(map(type, row)) != {bytes}:
             return False
         # Addition is commutative, so the order in which rows are read does not matter; and a forger who cannot compute
         # HMACs finds no other set of rows with the same sum (this is the multiset hash's security).
-        found = 0
+        total = 0
         for table in _tables(db):
             for values in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
-                found += _weight(key, table, tuple(values))
-        return found % _MODULUS == _unmasked(key, *row)
+                total += _weight(key, table, tuple(values))
+        return total % _MODULUS == _unmasked(key, *row)
 
 
 def _weight(key: bytes, table: str, values: Iterable[Any]) -> int:

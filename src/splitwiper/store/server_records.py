@@ -5,13 +5,15 @@ Nothing here changes anything. `splitwiper.store.server_store` has the changes.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from functools import cached_property, partial
 from pathlib import Path
 
 from torch import Tensor
 
 from splitwiper.errors import CorruptError, IdentityError, NotFoundError, StoreError
 from splitwiper.store import files, ledger, relay, tickets
+from splitwiper.store.blobs import FOLDERS, BlobStore, blob_store
 from splitwiper.store.folder import Store
 from splitwiper.store.keys import read_key
 from splitwiper.store.records import (
@@ -52,11 +54,7 @@ _TICKETS = (
 
 
 def _own_key(path: Path) -> bytes | None:
-    """Return the server's key. A fault of it is the server's own, and no caller's identity error.
-
-    Raises:
-        StoreError: others may read the key.
-    """
+    """Return the server's key. A fault of it is the server's own, and no caller's identity error."""
     try:
         return read_key(path)
     except IdentityError as problem:
@@ -66,11 +64,28 @@ def _own_key(path: Path) -> bytes | None:
 class ServerRecords(Store):
     """The server's folder and database, for reading."""
 
-    FOLDERS = ("shards", "models", "epochs", "incoming")
+    FOLDERS = (*FOLDERS, "incoming")
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, "server.db", SCHEMA, partial(_own_key, root / "key"))
         self.relay = Relay(self.database)
+
+    @cached_property
+    def blobs(self) -> BlobStore:
+        """The place of shards, models and states of training: this folder, unless the store was created with another.
+
+        Raises:
+            ConfigError: that one comes from a package that is not installed.
+        """
+        record = self.database.meta("blobs") if self.database.path.exists() else None
+        return blob_store(self.root, record or "")
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """Return the sizes, in bytes, of all files in one of the store's folders, by name."""
+        return self.blobs.sizes(folder) if folder in FOLDERS else super().sizes(folder)
+
+    def _erase(self, folder: str, name: str) -> None:
+        self.blobs.erase(folder, name)
 
     @property
     def federation(self) -> str:
@@ -105,14 +120,10 @@ class ServerRecords(Store):
         return {row["name"]: row["generation"] for row in self.database.read("SELECT * FROM clients ORDER BY name")}
 
     def open(self, record: ShardRecord) -> Shard:
-        """Open a shard after checking its bytes.
-
-        Raises:
-            CorruptError: the file is missing or is not the accepted one.
-        """
-        path = self.root / "shards" / record.file
-        why = "missing or damaged"
+        """Open a shard after checking that its bytes are those that were accepted."""
+        path, why = Path(record.file), "missing or damaged"
         try:
+            path = self.blobs.path("shards", record.file)
             shard = open_shard(path) if files.file_digest(path) == record.digest else None
         except FileNotFoundError:  # at any moment: another process may replace it
             shard = None
@@ -143,7 +154,7 @@ class ServerRecords(Store):
 
     def weights(self, record: ModelRecord) -> dict[str, Tensor]:
         """Return the model's weights, checked."""
-        return load_state(self.root / "models" / record.file, record.digest, remedy="settle trains it again")
+        return self._state("models", record.file, record.digest, remedy="settle trains it again")
 
     def epochs(self) -> tuple[EpochRecord, ...]:
         """Return the states of the model's training, including the one before its first epoch."""
@@ -151,16 +162,19 @@ class ServerRecords(Store):
         return tuple(EpochRecord(epoch, plain_name(file), digest) for epoch, file, digest in rows)
 
     def epoch_state(self, epoch: int) -> dict[str, Tensor]:
-        """Return the state after an epoch as it is on disk; the caller checks its digest.
-
-        Raises:
-            NotFoundError: there is no state of that epoch.
-            CorruptError: the file is missing or truncated.
-        """
+        """Return the state after an epoch as it is on disk; the caller checks its digest."""
         row = self.database.one("SELECT file FROM epochs WHERE epoch = ?", (epoch,))
         if row is None:
             raise NotFoundError(f"there is no state after epoch {epoch}: there are {len(self.epochs())}, from 0 on.")
-        return load_state(self.root / "epochs" / plain_name(row["file"]))
+        return self._state("epochs", plain_name(row["file"]))
+
+    def _state(self, folder: str, name: str, expected: str | None = None, **how: str) -> dict[str, Tensor]:
+        """Return the tensors in one of the store's files, checked as by `load_state`."""
+        try:
+            path = self.blobs.path(folder, name)
+        except FileNotFoundError as problem:
+            raise CorruptError(f"{folder}/{name} of {self.root} is missing ({problem}).") from problem
+        return load_state(path, expected, **how)
 
     # --- requests ------------------------------------------------------------------------------------------
 
@@ -182,10 +196,10 @@ class ServerRecords(Store):
 
     def receipt(self, ticket: str) -> Receipt:
         """Return the receipt of a settled ticket."""
-        found = self.ticket(ticket)
+        state = self.ticket(ticket).state
         row = self.database.one("SELECT receipt FROM tickets WHERE id = ?", (ticket,))
         if row is None or row["receipt"] is None:
-            raise NotFoundError(f"ticket {ticket!r} is {found.state} and has no receipt yet: settle it first.")
+            raise NotFoundError(f"ticket {ticket!r} is {state} and has no receipt yet: settle it first.")
         return Receipt.from_dict(parsed(row["receipt"]))
 
     def kept(self) -> dict[str, set[str]]:

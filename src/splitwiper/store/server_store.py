@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from splitwiper.errors import CorruptError
+from splitwiper.errors import CorruptError, StoreError
 from splitwiper.seeding import mac
 from splitwiper.store import files, ledger, tickets
 from splitwiper.store.records import (
@@ -30,7 +30,7 @@ from splitwiper.store.records import (
 from splitwiper.store.server_records import SHARDS, ServerRecords
 from splitwiper.store.tensors import save_state
 from splitwiper.wire import Receipt, Request, Shard, Statement, Ticket
-from splitwiper.wire.commitments import shard_commitment
+from splitwiper.wire.commitments import model_commitment, shard_commitment
 
 
 class ServerStore(ServerRecords):
@@ -45,13 +45,22 @@ class ServerStore(ServerRecords):
         initial: Mapping[str, Tensor],
         client_initial: Mapping[str, Tensor],
         meta: Mapping[str, str],
+        blobs: str = "",
     ) -> None:
-        """Create the store: settings, initial weights of both halves, and permanent values of the database."""
+        """Create the store: settings, initial weights of both halves, and permanent values of the database.
+
+        Args:
+            config: the server's settings.
+            initial: initial weights of the server half.
+            client_initial: initial weights of the client half.
+            meta: what the ledger records about the federation.
+            blobs: what the database remembers about the blob store (see `splitwiper.store.blobs.new_record`).
+        """
         digests = self._write_first(config, secrets.token_bytes(32), initial=initial, client_initial=client_initial)
         self.database.create({})
         made = {**meta, **digests}
         with self.database.change() as db:
-            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", made.items())
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", {**made, "blobs": blobs}.items())
             ledger.append(db, {"kind": "created", **made})
 
     def note_restored(self) -> None:
@@ -99,19 +108,14 @@ class ServerStore(ServerRecords):
     ) -> ShardRecord:
         """Make a staged upload the client's shard, and erase what it replaces. Repeating it changes nothing.
 
-        Args:
-            client: the client's name.
-            staged: the file.
-            shard: the same file, opened.
-            statement: the client's statement about it.
-            digest: the file's digest; computed if not given.
-            travelled: bytes transferred, if not the file's size.
-            signed: the client's own signature of it, if clients sign; it is erased with the shard.
+        ``shard`` is the staged file, opened, and ``digest`` the file's digest, if it is known already. ``travelled`` is
+        the bytes transferred, if not the file's size. ``signed`` is the client's own signature; it is erased with the
+        shard.
         """
         value, size = digest or files.file_digest(staged), staged.stat().st_size
         name, intact = files.random_name("shard"), self._intact(client, value)
         codebook, salt = statement.codebook, bytes.fromhex(statement.salt)
-        with self._undone(self.root / "shards" / name), self._replacing(client) as db:
+        with self._undone(name), self._replacing(client) as db:
             old = db.execute("SELECT file, digest, codebook, salt FROM shards WHERE client = ?", (client,)).fetchone()
             # A shard that is sent again is not a new generation: the manifest, the ledger and a training under way stay
             # as they are. A client that drew another salt asks for another commitment, so its shard counts as new.
@@ -120,13 +124,12 @@ class ServerStore(ServerRecords):
             if same and old["file"] == intact:
                 name = intact
             else:  # also if the stored file is damaged: sending the shard again repairs it
-                files.move(staged, self.root / "shards" / name)
+                self.blobs.put("shards", name, staged)
             if same:
                 db.execute("UPDATE shards SET file = ?, signed = ? WHERE client = ?", (name, signed, client))
             else:
                 db.execute(
-                    "INSERT INTO clients VALUES (?, 1) ON CONFLICT DO UPDATE SET generation = generation + 1",
-                    (client,),
+                    "INSERT INTO clients VALUES (?, 1) ON CONFLICT DO UPDATE SET generation = generation + 1", (client,)
                 )
                 salt = salt or secrets.token_bytes(32)
                 labels = texts(shard.labels)
@@ -146,7 +149,7 @@ class ServerStore(ServerRecords):
         if record is None or record.digest != digest:
             return ""
         with suppress(OSError, CorruptError):
-            return record.file if files.file_digest(self.root / "shards" / record.file) == digest else ""
+            return record.file if files.file_digest(self.blobs.path("shards", record.file)) == digest else ""
         return ""
 
     def withdraw(
@@ -191,27 +194,27 @@ class ServerStore(ServerRecords):
             before = self._files(db, client)
             yield db
             after = self._files(db, client)
-        for path in sorted(before - after):
-            files.erase(path)
+        for folder, name in sorted(before - after):
+            self.blobs.erase(folder, name)
 
     @contextmanager
-    def _undone(self, path: Path) -> Iterator[None]:
+    def _undone(self, name: str) -> Iterator[None]:
         """Remove a shard's file again if the database could not be made to point to it, for example on a full disk."""
         try:
             yield
         except Exception:
-            with suppress(OSError):
-                if path.name not in self.kept()["shards"]:
-                    path.unlink(missing_ok=True)
+            with suppress(OSError, StoreError):  # a file that cannot be erased now is swept before the next training
+                if name not in self.kept()["shards"]:
+                    self.blobs.erase("shards", name)
             raise
 
-    def _files(self, db: sqlite3.Connection, client: str) -> set[Path]:
+    def _files(self, db: sqlite3.Connection, client: str) -> set[tuple[str, str]]:
         rows = db.execute(
             "SELECT 'shards', file FROM shards WHERE client = ? UNION ALL "
             "SELECT 'models', file FROM model UNION ALL SELECT 'epochs', file FROM epochs",
             (client,),
         )
-        return {self.root / folder / plain_name(file) for folder, file in rows.fetchall()}
+        return {(folder, plain_name(file)) for folder, file in rows.fetchall()}
 
     def _warm(self) -> bool:
         return self.database.meta("start") == "warm"
@@ -228,11 +231,8 @@ class ServerStore(ServerRecords):
     ) -> tuple[Receipt, ...] | None:
         """Make a model the current one, settle the tickets that it answers, and erase the previous model.
 
-        Args:
-            record: the model; None if nothing is left to train on.
-            state: its weights.
-            manifest: the digest of the manifest that it was trained from.
-            epochs: the states of its training, whose files are already in ``epochs/``.
+        There is no model, and no weights, if nothing is left to train on. The files of the states of its training are
+        already in ``epochs/``.
 
         Returns:
             The receipts; None, and nothing changed, if the manifest changed meanwhile.
@@ -246,14 +246,10 @@ class ServerStore(ServerRecords):
                 if current:
                     db.execute("DELETE FROM model")
                     if record is not None:
-                        files.move(staged, self.root / "models" / record.file)
+                        self.blobs.put("models", record.file, staged)
                         self._insert(db, record)
-                        rows = [(e.epoch, e.file, e.digest) for e in epochs]
-                        db.executemany("INSERT INTO epochs VALUES (?, ?, ?)", rows)
-                    salted = tickets.commitments(db, "")["model"]
-                    described = mac(record.salt, "record", record.described()).hex() if record else None
-                    entry = {"kind": "model", "model": salted, "record": described, "transcript": _committed(record)}
-                    ledger.append(db, entry)
+                        db.executemany("INSERT INTO epochs VALUES (:epoch, :file, :digest)", map(vars, epochs))
+                    ledger.append(db, _model_entry(record))
                     receipts = tickets.settle(db)
         finally:
             with suppress(OSError):
@@ -263,16 +259,15 @@ class ServerStore(ServerRecords):
 
     @staticmethod
     def _insert(db: sqlite3.Connection, record: ModelRecord) -> None:
-        values = {
-            **vars(record),
-            "labels": texts(record.labels),
-            "fingerprint": json.dumps(dict(record.fingerprint)),
-            "losses": json.dumps(record.losses),
-        }
         db.execute(
             "INSERT INTO model VALUES (1, :file, :digest, :manifest, :salt, :labels, :exact, :fingerprint, :seconds, "
             ":losses, :codebook, :transcript)",
-            values,
+            {
+                **vars(record),
+                "labels": texts(record.labels),
+                "fingerprint": json.dumps(dict(record.fingerprint)),
+                "losses": json.dumps(record.losses),
+            },
         )
 
     # --- requests ------------------------------------------------------------------------------------------
@@ -280,10 +275,8 @@ class ServerStore(ServerRecords):
     def submit(self, request: Request, *, at_once: bool = False) -> Ticket:
         """Record a request. Repeating it returns the same ticket.
 
-        Args:
-            request: the request.
-            at_once: settle it immediately if the client has no shard, and no model still in use was trained on an
-                earlier one.
+        With ``at_once`` it is settled immediately if the client has no shard, and no model still in use was trained on
+        an earlier one.
         """
         with self.database.change() as db:
             db.execute("INSERT OR IGNORE INTO clients VALUES (?, 0)", (request.client,))
@@ -308,6 +301,16 @@ class ServerStore(ServerRecords):
         files.sweep_abandoned(self.root / "incoming")
 
 
-def _committed(model: ModelRecord | None) -> str | None:
-    """Return the root of a model's transcript as an HMAC under the model's salt; None if there is no transcript."""
-    return mac(model.salt, "transcript", model.transcript).hex() if model and model.transcript else None
+def _model_entry(model: ModelRecord | None) -> dict[str, str | None]:
+    """Return the ledger's entry about a model: commitments under its salt, which is erased with it.
+
+    None stands for a model if nothing is left to train on, and for its transcript if it has none.
+    """
+    if model is None:
+        return {"kind": "model", "model": None, "record": None, "transcript": None}
+    return {
+        "kind": "model",
+        "model": model_commitment(model.salt, model.digest),
+        "record": mac(model.salt, "record", model.described()).hex(),
+        "transcript": mac(model.salt, "transcript", model.transcript).hex() if model.transcript else None,
+    }

@@ -25,11 +25,7 @@ def save_state(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, s
 def load_state(
     path: Path, expected: str | None = None, *, remedy: str = "restore it from a backup"
 ) -> dict[str, Tensor]:
-    """Read tensors, and check their digest if one is given.
-
-    Raises:
-        CorruptError: the file is missing, truncated, or not what was written.
-    """
+    """Read tensors, and check their digest if one is given; see `read_state`."""
     return read_state(path, expected, remedy=remedy)[0]
 
 
@@ -43,15 +39,12 @@ def read_state(
     """
     try:
         data = read_bytes(path, links=False)
-        state, metadata = safetensors.torch.load(data), _metadata(data)
+        state = safetensors.torch.load(data)
+        # `load` drops the metadata. It is in the JSON header, which follows eight bytes with its length.
+        length = int.from_bytes(data[:8], "little")
+        metadata = dict(json.loads(data[8 : 8 + length]).get("__metadata__") or {})
     except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as problem:
         raise CorruptError(f"{path} cannot be read ({problem}): {remedy}.") from problem
     if expected is not None and state_digest(state, metadata) != expected:
         raise CorruptError(f"{path} is not what was written: {remedy}.")
     return state, metadata
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    """Return a safetensors file's metadata: its JSON header follows eight bytes with the header's length."""
-    length = int.from_bytes(data[:8], "little")
-    return dict(json.loads(data[8 : 8 + length]).get("__metadata__") or {})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -52,13 +51,13 @@ def commitments(db: sqlite3.Connection, client: str) -> dict[str, str | None]:
 def submit(db: sqlite3.Connection, request: Request) -> None:
     """Record a request unless it is recorded. The ledger has its commitment before anything is erased."""
     if db.execute("SELECT 1 FROM tickets WHERE id = ?", (request.ticket,)).fetchone() is None:
-        said = {**asdict(request), "received": now()}
+        recorded = {**asdict(request), "received": now()}
         db.execute(
             "INSERT INTO tickets VALUES (:ticket, :client, :level, :commitment, 'accepted', :received, :before, NULL, "
             "NULL, NULL, NULL)",
-            {**said, "before": json.dumps(commitments(db, request.client))},
+            {**recorded, "before": json.dumps(commitments(db, request.client))},
         )
-        ledger.append(db, {"kind": "accepted", **said})
+        ledger.append(db, {"kind": "accepted", **recorded})
 
 
 def accepted(db: sqlite3.Connection, client: str) -> list[str]:
@@ -73,19 +72,13 @@ def charge(db: sqlite3.Connection, client: str, spent: Spent, size: int) -> None
     The client itself reports it, so it is bounded: sums of it go into certificates.
     """
     seconds = spent.seconds if 0 <= spent.seconds <= _MOST_SECONDS else 0.0  # not NaN either
-    up, down = (min(max(0, count), _MOST_BYTES) for count in (spent.bytes_up + size, spent.bytes_down))
+    up = min(max(0, spent.bytes_up + size), _MOST_BYTES)
+    down = min(max(0, spent.bytes_down), _MOST_BYTES)
     db.execute(
-        "INSERT INTO spent VALUES (:client, :seconds, :up, :down) ON CONFLICT DO UPDATE SET "
-        "seconds = min(seconds + excluded.seconds, :longest), bytes_up = min(bytes_up + excluded.bytes_up, :most), "
-        "bytes_down = min(bytes_down + excluded.bytes_down, :most)",
-        {
-            "client": client,
-            "seconds": seconds,
-            "up": up,
-            "down": down,
-            "longest": _MOST_SECONDS,
-            "most": _MOST_BYTES,
-        },
+        "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+        "seconds = min(seconds + excluded.seconds, ?), bytes_up = min(bytes_up + excluded.bytes_up, ?), "
+        "bytes_down = min(bytes_down + excluded.bytes_down, ?)",
+        (client, seconds, up, down, _MOST_SECONDS, _MOST_BYTES, _MOST_BYTES),
     )
 
 
@@ -100,16 +93,9 @@ def answer(
 ) -> None:
     """Mark tickets as erased; a model that knew the data is erased too, unless a warm start continues from it.
 
-    The client's cost is charged only if a ticket of its own was answered: what it spends on learning, or reports
-    for tickets that are not open, is not a cost of unlearning.
-
-    Args:
-        db: the server's database, in a change.
-        client: the client's name.
-        statement: the client's statement; None if the server or an operator does this.
-        tickets: the answered tickets.
-        size: bytes that were sent.
-        warm: whether training continues from the present model.
+    The client's cost, with the ``size`` in bytes of what it sent, is charged only if a ticket of its own was answered:
+    what it spends on learning, or reports for tickets that are not open, is not a cost of unlearning. There is no
+    statement if the server or an operator answers the tickets.
     """
     text = json.dumps(asdict(statement)) if statement else None
     # Only open tickets of this very client: a client that names another's ticket, or one that was answered before,
@@ -137,21 +123,21 @@ def settle_empty(db: sqlite3.Connection, ticket: str) -> None:
 def settle(db: sqlite3.Connection) -> tuple[Receipt, ...]:
     """Write the receipts of all erased tickets, in the transaction that publishes the model that answers them."""
     rows = db.execute("SELECT * FROM tickets WHERE state = 'erased' ORDER BY rowid").fetchall()
-    others = _others(db, {row["client"] for row in rows})
-    receipts = tuple(_receipt(db, row, others) for row in rows)
+    others = _others(db)
+    receipts = [_receipt(db, row, others) for row in rows]
     db.execute("DELETE FROM spent")
-    return receipts
+    return tuple(receipts)
 
 
-def _others(db: sqlite3.Connection, asked: AbstractSet[str]) -> dict[str, Any]:
+def _others(db: sqlite3.Connection) -> dict[str, Any]:
     """Return the cost to clients that requested nothing themselves: by design, zero."""
-    spent = [row for row in db.execute("SELECT * FROM spent") if row["client"] not in asked]
-    busy = [row for row in spent if row["seconds"] or row["bytes_up"] or row["bytes_down"]]
-    return {
-        "contacted": len(busy),
-        "bytes": sum(row["bytes_up"] + row["bytes_down"] for row in busy),
-        "seconds": sum(row["seconds"] for row in busy),
-    }
+    row = db.execute(
+        "SELECT count(*) AS contacted, coalesce(sum(bytes_up + bytes_down), 0) AS bytes, "
+        "coalesce(sum(seconds), 0) AS seconds FROM spent "
+        "WHERE client NOT IN (SELECT client FROM tickets WHERE state = 'erased') "
+        "AND (seconds > 0 OR bytes_up > 0 OR bytes_down > 0)"
+    ).fetchone()
+    return dict(row)
 
 
 def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any], *, trained: bool = True) -> Receipt:
@@ -198,5 +184,6 @@ def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any]
 
 def receipt_digest(receipt: Receipt) -> str:
     """Return the digest of a receipt, without its place in the ledger and what the client added for itself."""
-    values = {key: value for key, value in receipt.to_dict().items() if key not in ("ledger", "privacy")}
+    values = receipt.to_dict()
+    del values["ledger"], values["privacy"]
     return digest("receipt", json.dumps(values, sort_keys=True))

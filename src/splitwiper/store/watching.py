@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from splitwiper.errors import BusyError, SplitWiperError
@@ -21,27 +21,30 @@ class StepWatcher:
     """Detects that databases were changed since they were added."""
 
     def __init__(self) -> None:
-        self._marks: list[tuple[Database, bytes | None]] = []
+        self._stamps: list[tuple[Database, bytes | None]] = []
 
     def add(self, database: Database) -> None:
         """Watch a database from now on."""
-        self._marks.append((database, _mark(database)))
+        self._stamps.append((database, _stamp(database)))
 
     def changed(self) -> Database | None:
         """Return a database that was changed meanwhile, or None."""
-        return next((database for database, mark in self._marks if _mark(database) != mark), None)
+        for database, stamp in self._stamps:
+            if _stamp(database) != stamp:
+                return database
+        return None
 
 
-def _mark(database: Database) -> bytes | None:
-    """Return a database's mark; None if it cannot be read, which checks report. A closed database is closed again."""
+def _stamp(database: Database) -> bytes | None:
+    """Return a database's change stamp; None if it cannot be read, which checks report."""
     try:
-        return database.glance()
+        return database.change_stamp()
     except SplitWiperError:
         return None
 
 
 @contextmanager
-def undisturbed() -> Iterator[StepWatcher]:
+def databases_unchanged() -> Iterator[StepWatcher]:
     """Read databases, and refuse the result if another process changed one of them meanwhile.
 
     Such a result mixes two states, so an apparent fault in it may be none.
@@ -65,18 +68,15 @@ def undisturbed() -> Iterator[StepWatcher]:
 
 
 def read_undisturbed(read: Callable[[], _T], *databases: Database) -> _T:
-    """Return the result of a read during which nobody changed these databases; repeat it if somebody did.
+    """Return the result of a read during which nobody changed these databases; repeat it if somebody did."""
 
-    Raises:
-        BusyError: somebody changed them every time.
-    """
-    for turn in range(TRIES):
-        try:
-            with undisturbed() as watch:
-                for database in databases:
-                    watch.add(database)
-                return read()
-        except _DisturbedError:
-            if turn == TRIES - 1:
-                raise
-    raise AssertionError("unreachable")
+    def once() -> _T:
+        with databases_unchanged() as watch:
+            for database in databases:
+                watch.add(database)
+            return read()
+
+    for _ in range(TRIES - 1):
+        with suppress(_DisturbedError):
+            return once()
+    return once()

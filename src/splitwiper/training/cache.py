@@ -35,22 +35,20 @@ class Cache:
     """
 
     def __init__(
-        self,
-        shards: Sequence[Shard],
-        labels: Sequence[Label],
-        *,
-        names: Sequence[str],
-        columns: Sequence[Column] = (),
+        self, shards: Sequence[Shard], labels: Sequence[Label], *, names: Sequence[str], columns: Sequence[Column] = ()
     ) -> None:
-        self._shards = [s for s in shards if s.rows]
-        self._starts = np.cumsum([0, *(s.rows for s in self._shards)])
+        self._shards = [shard for shard in shards if shard.rows]
         self.names = tuple(names)
         self._tensors: dict[tuple[int, str], Tensor] = {}
-        self._columns = {c.name: c for c in columns}
+        self._columns = {column.name: column for column in columns}
         self.codec = self._shards[0].codec if self._shards else "none"
-        table = {label: code for code, label in enumerate(labels)}
-        # code of the shard's own table -> code of the whole table
-        self._codes = [np.array([table[x] for x in s.labels], np.int64) for s in self._shards]
+        code_of = {label: code for code, label in enumerate(labels)}
+        self._codes: list[Array] = []  # per shard: code of its own table -> code of the whole table
+        starts = [0]
+        for shard in self._shards:
+            self._codes.append(np.array(list(map(code_of.__getitem__, shard.labels)), np.int64))
+            starts.append(starts[-1] + shard.rows)
+        self._starts = np.array(starts)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -60,43 +58,48 @@ class Cache:
     def buffers(self, rows: int, device: torch.device | None = None, *, pinned: bool = False) -> Parts:
         """Return empty tensors for a batch of this many rows."""
         first = self._shards[0]
-        kinds = {name: (first.columns[name].dtype, first.columns[name].shape[1:]) for name in self.names}
-        kinds[CODE] = (np.dtype(np.int64), ())
-        if first.fitted:
-            kinds[OWNER] = (np.dtype(np.int64), ())
         parts: Parts = {}
-        for name, (kind, shape) in kinds.items():
-            parts[name] = torch.empty((rows, *shape), dtype=torch_dtype(kind), device=device, pin_memory=pinned)
+        for name in self.names:
+            column = first.columns[name]
+            kind = torch_dtype(column.dtype)
+            parts[name] = torch.empty((rows, *column.shape[1:]), dtype=kind, device=device, pin_memory=pinned)
+        for name in (CODE, OWNER) if first.fitted else (CODE,):
+            parts[name] = torch.empty(rows, dtype=torch.int64, device=device, pin_memory=pinned)
         return parts
 
     @property
     def width(self) -> int:
         """Bytes of one row in a batch."""
-        return sum(t.nbytes for t in self.buffers(1).values())
+        return sum(tensor.nbytes for tensor in self.buffers(1).values())
 
-    def gather(self, index: Array, out: Mapping[str, Tensor]) -> None:
-        """Copy the rows at ``index``, in that order, into the given CPU tensors. Sorted indices are fastest."""
+    def gather(self, index: Array, out: Parts | None = None) -> Parts:
+        """Return the rows at ``index``, in that order: in the CPU tensors of ``out``, or in new memory.
+
+        Sorted indices are fastest.
+        """
+        parts = self.buffers(len(index)) if out is None else out
         # Rows of one shard that follow each other in the index are copied together; `edges` are where it changes.
         # `side="right"` passes over shards' ends: a row that begins a shard belongs to it and not to the one before.
         owner = np.searchsorted(self._starts, index, side="right") - 1
         edges = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(index)]
-        arrays = {name: out[name].numpy() for name in out}
         for start, stop in pairwise(edges):
             if start == stop:
                 continue
             number = int(owner[start])
             shard, local = self._shards[number], index[start:stop] - self._starts[number]
-            for name in (n for n in self.names if n in out):
-                column, place = shard.columns[name], arrays[name][start:stop]
-                if place.nbytes >= _WIDE:  # copied by all threads
-                    torch.index_select(self._seen(number, name), 0, torch.from_numpy(local), out=out[name][start:stop])
+            for name, tensor in parts.items():
+                target = tensor[start:stop]
+                if name == CODE:
+                    target.numpy()[:] = self._codes[number][shard.codes[local]]
+                elif name == OWNER:
+                    target.fill_(number)
+                elif target.nbytes >= _WIDE:  # copied by all threads
+                    torch.index_select(self._mapped(number, name), 0, torch.from_numpy(local), out=target)
                 else:  # mode="clip" writes straight into `out`; indices are in range
-                    np.take(column, local, axis=0, out=place, mode="clip")
-            arrays[CODE][start:stop] = self._codes[number][shard.codes[local]]
-            if OWNER in arrays:
-                arrays[OWNER][start:stop] = number
+                    np.take(shard.columns[name], local, axis=0, out=target.numpy(), mode="clip")
+        return parts
 
-    def _seen(self, number: int, name: str) -> Tensor:
+    def _mapped(self, number: int, name: str) -> Tensor:
         """Return a mapped column as a tensor. It is read-only: torch warns about that, but nothing writes to it."""
         if (number, name) not in self._tensors:
             with warnings.catch_warnings():
@@ -140,17 +143,14 @@ class Cache:
 
     def batch(self, index: Array) -> tuple[dict[str, Tensor], Tensor]:
         """Return the rows at ``index``, in that order, and their label codes."""
-        parts = self.buffers(len(index))
-        self.gather(index, parts)
+        parts = self.gather(index)
         return self.decoder(torch.device("cpu"))(parts), parts[CODE]
 
     def blocks(self, name: str, rows: int = 4096) -> Iterator[Array]:
         """Yield a stored column in row order, in blocks whose size does not depend on the division into shards."""
         for start in range(0, len(self), rows):
             index = np.arange(start, min(start + rows, len(self)))
-            parts = {part: t for part, t in self.buffers(len(index)).items() if part in (name, CODE)}
-            self.gather(index, parts)
-            yield parts[name].numpy()
+            yield self.gather(index, {name: self.buffers(len(index))[name]})[name].numpy()
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

@@ -45,20 +45,13 @@ class Feed(Protocol):
 def feed_for(
     rows: Cache, device: torch.device, largest: int, *, dtype: torch.dtype = torch.float32, resident: bool = True
 ) -> Feed:
-    """Return the fastest feed that fits.
-
-    Args:
-        rows: the cache to train on.
-        device: the training device.
-        largest: the number of rows of the largest batch.
-        dtype: the dtype to decode coded floats to.
-        resident: whether a GPU may hold the whole cache, if it fits.
-    """
+    """Return the fastest feed that fits."""
     decode = rows.decoder(device, dtype)
     if device.type != "cuda":
         return AheadFeed(rows, decode, ahead=rows.width * largest >= _AHEAD)
     if resident:
-        free = torch.cuda.mem_get_info(device)[0] + _reusable(device)
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch has it, unused
+        free = torch.cuda.mem_get_info(device)[0] + reserved
         try:
             for kind in (DecodedFeed, ResidentFeed):
                 if kind.need(rows, dtype) <= _SHARE * free:
@@ -73,9 +66,9 @@ def feed_for(
     return StreamedFeed(rows, decode, device, largest)
 
 
-def _reusable(device: torch.device) -> int:
-    """Return the bytes that torch has reserved and does not use."""
-    return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+def _first_rows(parts: Parts, rows: int) -> Parts:
+    """Return views of the first rows of each tensor: the last batches of an epoch may be smaller than the buffers."""
+    return {name: tensor[:rows] for name, tensor in parts.items()}
 
 
 class AheadFeed:
@@ -89,22 +82,16 @@ class AheadFeed:
         self._rows, self.decode, self._ahead = rows, decode, ahead
 
     def epoch(self, batches: Sequence[Array]) -> Iterator[Parts]:
-        """Yield the batches in turn."""
+        """Yield the batches in turn, each in memory of its own: a net may keep one, to look at it again later."""
         if not self._ahead:
-            yield from map(self._read, batches)
+            yield from map(self._rows.gather, batches)
             return
         with own_pool(1) as reader:
-            for index, following in zip(batches, [*batches[1:], None], strict=True):
-                parts = self._read(index)
-                if following is not None:
-                    reader.submit(self._rows.touch, following)
+            for number, index in enumerate(batches, start=1):
+                parts = self._rows.gather(index)
+                if number < len(batches):
+                    reader.submit(self._rows.touch, batches[number])
                 yield parts
-
-    def _read(self, index: Array) -> Parts:
-        """Return a batch in memory of its own: a net may keep it, to look at it again in the next step."""
-        parts = self._rows.buffers(len(index))
-        self._rows.gather(index, parts)
-        return parts
 
 
 class ResidentFeed:
@@ -113,12 +100,13 @@ class ResidentFeed:
     def __init__(self, rows: Cache, decode: Decode, device: torch.device, largest: int) -> None:
         self.decode = decode
         self._all: Parts = {}
+        self._batch: Parts = {}
         for start, parts in _uploaded(rows, device):
             for name, tensor in self._kept(parts).items():
                 if name not in self._all:
                     self._all[name] = tensor.new_empty((len(rows), *tensor.shape[1:]))
+                    self._batch[name] = tensor.new_empty((largest, *tensor.shape[1:]))
                 self._all[name][start : start + len(tensor)] = tensor
-        self._batch = {name: tensor.new_empty((largest, *tensor.shape[1:])) for name, tensor in self._all.items()}
         self._order = torch.empty(len(rows), dtype=torch.int64, device=device)
 
     @staticmethod
@@ -136,7 +124,7 @@ class ResidentFeed:
         start = 0
         for size in map(len, batches):
             index = self._order[start : start + size]
-            parts = {name: tensor[:size] for name, tensor in self._batch.items()}
+            parts = _first_rows(self._batch, size)
             for name, tensor in parts.items():
                 torch.index_select(self._all[name], 0, index, out=tensor)
             yield parts
@@ -155,16 +143,17 @@ class DecodedFeed(ResidentFeed):
     @staticmethod
     def need(rows: Cache, dtype: torch.dtype) -> int:
         """Return the bytes of GPU memory for the whole cache."""
-        parts = rows.buffers(1)
-        rows.gather(np.arange(1), parts)
-        shown = rows.decoder(torch.device("cpu"), dtype)(parts)
-        return (parts[CODE].nbytes + sum(t.nbytes for t in shown.values())) * len(rows)
+        parts = rows.gather(np.arange(1))
+        decoded = rows.decoder(torch.device("cpu"), dtype)(parts)
+        return (parts[CODE].nbytes + sum(tensor.nbytes for tensor in decoded.values())) * len(rows)
 
     def _kept(self, parts: Parts) -> Parts:
         out = self._decode_once(parts)
-        self._maps = {name for name, tensor in out.items() if tensor.ndim == 4}
-        flat = {name: out[name].permute(0, 2, 3, 1).contiguous() for name in self._maps}
-        return {**out, **flat, CODE: parts[CODE]}
+        for name, tensor in out.items():
+            if tensor.ndim == 4:  # rows × channels × height × width
+                self._maps.add(name)
+                out[name] = tensor.permute(0, 2, 3, 1).contiguous()
+        return {**out, CODE: parts[CODE]}
 
     def _restored(self, parts: Parts) -> dict[str, Tensor]:
         out: dict[str, Tensor] = {}
@@ -180,17 +169,26 @@ def _uploaded(rows: Cache, device: torch.device) -> Iterator[tuple[int, Parts]]:
     starts = range(0, len(rows), step)
 
     def read(start: int) -> Parts:
-        index = np.arange(start, min(start + step, len(rows)))
-        parts = rows.buffers(len(index))
-        rows.gather(index, parts)
-        return parts
+        return rows.gather(np.arange(start, min(start + step, len(rows))))
 
     with own_pool(_READERS) as readers:
         waiting = deque[Future[Parts]]()
-        for place, start in enumerate(starts):
-            while len(waiting) < _READERS and place + len(waiting) < len(starts):
-                waiting.append(readers.submit(read, starts[place + len(waiting)]))
+        for number, start in enumerate(starts):
+            # not `readers.map`, which would read the whole cache into memory faster than the GPU takes it
+            while len(waiting) < _READERS and number + len(waiting) < len(starts):
+                waiting.append(readers.submit(read, starts[number + len(waiting)]))
+            # not `to_device`, which does not wait for the copy: this memory is given back at once
             yield start, {name: tensor.to(device) for name, tensor in waiting.popleft().result().items()}
+
+
+class _Slot:
+    """The places of one batch on its way: in pinned memory, and staged on the GPU; and how far it has come."""
+
+    def __init__(self, rows: Cache, device: torch.device, largest: int) -> None:
+        self.pinned = rows.buffers(largest, pinned=True)
+        self.staged = rows.buffers(largest, device)
+        self.arrived = torch.cuda.Event()  # the staged batch is complete
+        self.taken = torch.cuda.Event()  # the step has its copy, so the staged memory may be overwritten
 
 
 class StreamedFeed:
@@ -198,43 +196,37 @@ class StreamedFeed:
 
     def __init__(self, rows: Cache, decode: Decode, device: torch.device, largest: int) -> None:
         self._rows, self.decode = rows, decode
-        self._batch = rows.buffers(largest, device)
-        self._staged = [rows.buffers(largest, device) for _ in range(2)]
-        self._pinned = [rows.buffers(largest, pinned=True) for _ in range(2)]
-        self._arrived = [torch.cuda.Event() for _ in range(2)]
-        self._taken = [torch.cuda.Event() for _ in range(2)]
+        self._batch = rows.buffers(largest, device)  # what the step reads; a graph needs it at one address
+        self._slots = (_Slot(rows, device, largest), _Slot(rows, device, largest))
         self._copying = torch.cuda.Stream(device)
 
     def epoch(self, batches: Sequence[Array]) -> Iterator[Parts]:
         """Yield the batches in turn."""
-        # Three places for each batch: pinned memory (filled by the reading thread), staged on the GPU (filled by the
-        # copying stream), and `_batch` (what the step reads; a graph needs it at one address). Two of the first two, so
-        # that one is filled while the other is used. `_arrived` says that a staged batch is complete, `_taken` that the
-        # step has its copy, so that the staged memory may be overwritten.
+        # Batches alternate between two slots, so that one is filled while the other is used: the reading thread fills
+        # pinned memory, and the copying stream what is staged on the GPU.
         computing = torch.cuda.current_stream()
         self._copying.wait_stream(computing)  # which allocated the buffers
         with own_pool(1) as reader:
-            coming = reader.submit(self._send, batches[0], 0)
+            coming = reader.submit(self._send, batches[0], self._slots[0])
             for number, index in enumerate(batches):
                 coming.result()
-                which = number % 2
-                computing.wait_event(self._arrived[which])
-                parts = {name: tensor[: len(index)] for name, tensor in self._batch.items()}
+                slot = self._slots[number % 2]
+                computing.wait_event(slot.arrived)
+                parts = _first_rows(self._batch, len(index))
                 for name, tensor in parts.items():
-                    tensor.copy_(self._staged[which][name][: len(index)])
-                self._taken[which].record(computing)
+                    tensor.copy_(slot.staged[name][: len(index)])
+                slot.taken.record(computing)
                 # submitted before the step: the next batch is read and copied while this one is trained on
                 if number + 1 < len(batches):
-                    coming = reader.submit(self._send, batches[number + 1], (number + 1) % 2)
+                    coming = reader.submit(self._send, batches[number + 1], self._slots[(number + 1) % 2])
                 yield parts
 
-    def _send(self, index: Array, which: int) -> None:
+    def _send(self, index: Array, slot: _Slot) -> None:
         """Copy rows from the map into pinned memory, and start their copy to the GPU; runs in the reading thread."""
-        self._arrived[which].synchronize()  # the copy before last no longer uses this pinned memory
-        parts = {name: tensor[: len(index)] for name, tensor in self._pinned[which].items()}
-        self._rows.gather(index, parts)
+        slot.arrived.synchronize()  # the copy before last no longer uses this pinned memory
+        parts = self._rows.gather(index, _first_rows(slot.pinned, len(index)))
         with torch.cuda.stream(self._copying):
-            self._copying.wait_event(self._taken[which])
+            self._copying.wait_event(slot.taken)
             for name, tensor in parts.items():
-                self._staged[which][name][: len(index)].copy_(tensor, non_blocking=True)
-            self._arrived[which].record(self._copying)
+                slot.staged[name][: len(index)].copy_(tensor, non_blocking=True)
+            slot.arrived.record(self._copying)

@@ -35,16 +35,9 @@ def head_for(
     dtype: torch.dtype = torch.float32,
     known: Mapping[Label, tuple[Tensor, Tensor | None]] | None = None,
 ) -> nn.Linear:
-    """Return a linear layer with one row per label.
+    """Return a linear layer with one row per label, in this order.
 
-    Args:
-        labels: the labels of the outputs, in order.
-        inputs: features per row.
-        seed: the root seed.
-        purpose: names the streams, together with each label.
-        bias: whether the layer has a bias.
-        dtype: its element type.
-        known: rows to keep instead of initialising them.
+    Each row is drawn from a stream that ``purpose`` and its label name, unless it is among the ``known`` ones.
     """
     layer = empty_linear(inputs, len(labels), bias=bias, dtype=dtype)
     bound = 1 / math.sqrt(inputs) if inputs else 0.0

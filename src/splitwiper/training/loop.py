@@ -23,7 +23,7 @@ from splitwiper.certainty import Trial, by_handler, certain, disturbed, once, sa
 from splitwiper.config import Recipe
 from splitwiper.errors import ResourceError, UntrainableError, let_go
 from splitwiper.exclusive import give_way
-from splitwiper.numerics import pick_device, reproducible, undisturbed
+from splitwiper.numerics import pick_device, reproducible, still_as_pinned
 from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.training.cache import Cache
 from splitwiper.training.feeding import Feed, feed_for
@@ -69,9 +69,7 @@ class Training:
         epochs: the length of the whole training, which the learning rate's schedule spans.
         stream: names the randomness; row order and dropout come from nothing else.
         what: names the training in messages.
-        on_epoch: called after each epoch with (epochs done, total epochs, mean loss).
-        on_state: called with the state before the first epoch and after each.
-        on_step: called before each step.
+        on_epoch, on_state, on_step: callbacks, see their types.
         span: the epochs to compute, if not all.
     """
 
@@ -90,6 +88,8 @@ class Training:
     def __post_init__(self) -> None:
         self.device = pick_device(self.recipe.device)
         self.batches = math.ceil(len(self.rows) / self.recipe.batch)  # of an epoch
+        self.losses: list[float] = []
+        """The mean loss of each epoch so far."""
 
     def run(self) -> tuple[float, ...]:
         """Train, and return the mean loss of each epoch.
@@ -99,15 +99,20 @@ class Training:
             BusyError: other threads keep the result from being certain.
             DataError: the span's state does not fit the net.
         """
-        return finish(self.steps())
+        for _ in self.steps():
+            pass
+        return tuple(self.losses)
 
-    def steps(self) -> Pausing[tuple[float, ...]]:
-        """Do the work of `run`, with a pause after each epoch."""
-        if self.device.type != "cuda":
-            return (yield from self._all_epochs())
+    def steps(self) -> Pausing[None]:
+        """Return the work of `run`, which pauses after each epoch."""
+        return self._on_gpu() if self.device.type == "cuda" else self._all_epochs()
+
+    def _on_gpu(self) -> Pausing[None]:
+        """Train on a GPU; if its memory is full, start over without the cache in it."""
         first = state_of(self.net)
         try:
-            return (yield from self._repeated(first))
+            yield from self._repeated(first)
+            return
         except torch.OutOfMemoryError as problem:
             full = str(problem).partition(".")[0]
         # outside the handler: the exception's frames would keep the GPU's memory in use
@@ -115,22 +120,18 @@ class Training:
         torch.cuda.empty_cache()
         self.net.load_state_dict(first)
         try:
-            return (yield from self._repeated(first, resident=False))
+            yield from self._repeated(first, resident=False)
         except torch.OutOfMemoryError as problem:
             raise ResourceError(
                 f"{self.what}: the GPU's memory is full even with batches streamed from disk ({problem}). Lower batch "
                 f"({self.recipe.batch}) in a new run, or use another GPU."
             ) from problem
 
-    def _repeated(self, first: Mapping[str, Tensor], *, resident: bool = True) -> Pausing[tuple[float, ...]]:
-        """Train on a GPU; if that fails, train once more, since only a fault that repeats is the rows' own.
-
-        Raises:
-            UntrainableError: it fails as before.
-            BusyError: it does not fail as before.
-        """
+    def _repeated(self, first: Mapping[str, Tensor], *, resident: bool = True) -> Pausing[None]:
+        """Train on a GPU; if that fails, train once more, since only a fault that repeats is the rows' own."""
         try:
-            return (yield from self._all_epochs(resident=resident))
+            yield from self._all_epochs(resident=resident)
+            return
         except UntrainableError as problem:
             if raised := by_handler(problem):
                 raise raised from None
@@ -144,7 +145,7 @@ class Training:
             raise disturbed(self.what) from problem
         raise once(fault, self.what)
 
-    def _all_epochs(self, *, resident: bool = True) -> Pausing[tuple[float, ...]]:
+    def _all_epochs(self, *, resident: bool = True) -> Pausing[None]:
         lane = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         first, last = (self.span.first, self.span.last) if self.span else (0, self.epochs)
         step, feed = self._prepared(lane, steps=(last - first) * self.batches, resident=resident)
@@ -152,31 +153,42 @@ class Training:
         state = step.state() if self.on_state or not lane else {}
         if self.on_state:
             self.on_state(first, state)
-        losses: list[float] = []
+        self.losses = []
         factor = make_schedule(self.recipe)
         for epoch in range(first, last):
-            order, noise = self._order(epoch)
-            done = epoch * self.batches
-            rates = [self.recipe.lr * factor((done + n) / (self.epochs * self.batches)) for n in range(self.batches)]
+            order, rates, done = self._order(epoch), list[float](), epoch * self.batches
+            for number in range(done, done + self.batches):
+                rates.append(self.recipe.lr * factor(number / (self.epochs * self.batches)))
             if lane:
-                with self._held(lane, noise):
-                    self._epoch_on_gpu(step, feed, order, rates, lane)
+                with self._held(lane, epoch):
+                    before = torch.cuda.get_rng_state(lane.device)
+                    self._epoch(step, feed, order, rates, epoch)
+                    if not torch.equal(before, torch.cuda.get_rng_state(lane.device)):
+                        # the GPU has one generator: a net that draws from it must finish before the next one starts
+                        lane.synchronize()
             else:
-                state = self._certain_epoch(step, feed, order, rates, noise, epoch, state)
+                state = certain(
+                    partial(self._epoch, step, feed, order, rates, epoch),
+                    partial(self._held, None, epoch),
+                    pinned=partial(still_as_pinned, self.device, self.recipe.numerics),
+                    key=lambda result: (state_digest(result), float(step.total)),
+                    what=self.what,
+                    again=partial(step.load, state),
+                    blames=True,
+                )
             # Paused here, other nets submit their work while this one's is computed: nothing above waits for the GPU,
             # and everything below does.
             yield
             if lane:
                 lane.synchronize()
                 state = step.state() if self.on_state else {}
-            losses.append(self._mean(step, epoch))
+            self.losses.append(self._mean(step, epoch))
             # callbacks come last, when nothing is held: they may compute, draw or change switches as they like
             if self.on_state:
                 self.on_state(epoch + 1, state)
             if self.on_epoch:
-                self.on_epoch(epoch + 1, self.epochs, losses[-1])
+                self.on_epoch(epoch + 1, self.epochs, self.losses[-1])
         self.net.eval()
-        return tuple(losses)
 
     def _prepared(self, lane: torch.cuda.Stream | None, *, steps: int, resident: bool) -> tuple[Step, Feed]:
         """Move the net to the device, and return what trains it on a batch and what brings the batches."""
@@ -193,92 +205,64 @@ class Training:
             lane.synchronize()
         return step, feed
 
-    def _order(self, epoch: int) -> tuple[list[Array], Stream]:
-        """Return an epoch's batches, and the stream of its random draws."""
+    def _order(self, epoch: int) -> list[Array]:
+        """Return the rows of each batch of an epoch."""
         order = replace(self.stream, purpose=f"{self.stream.purpose}/order/{epoch}")
-        noise = replace(self.stream, purpose=f"{self.stream.purpose}/noise/{epoch}")
         # batches of equal size, give or take one: no last batch of a single row, which batch norm cannot train on;
         # sorted within, since the order in a batch means nothing to training and much to reading
-        batches = np.array_split(order.permutation(len(self.rows)), self.batches)
-        return [np.sort(batch) for batch in batches], noise
+        return list(map(np.sort, np.array_split(order.permutation(len(self.rows)), self.batches)))
 
     @contextmanager
-    def _held(self, lane: torch.cuda.Stream | None, noise: Stream) -> Iterator[None]:
+    def _held(self, lane: torch.cuda.Stream | None, epoch: int) -> Iterator[None]:
         """Hold global state for at most one epoch, so that callbacks between epochs cannot affect later results."""
         with (
             reproducible(self.device, self.recipe.threads, self.recipe.numerics),
             torch.cuda.stream(lane),
-            isolated_rng(noise),
+            isolated_rng(replace(self.stream, purpose=f"{self.stream.purpose}/noise/{epoch}")),
         ):
             yield
 
-    def _certain_epoch(
+    def _epoch(
         self,
         step: Step,
         feed: Feed,
         order: Sequence[Array],
         rates: Sequence[float],
-        noise: Stream,
         epoch: int,
-        start: State,
+        trial: Trial | None = None,
     ) -> State:
-        """Compute an epoch on the CPU until its outcome is certain; return the state after it."""
+        """Train for one epoch, and return the state after it.
 
-        def compute(trial: Trial) -> tuple[State, float]:
-            step.total.zero_()
-            for parts, rate in zip(feed.epoch(order), rates, strict=True):
-                if self.on_step:
-                    self.on_step()
-                step(parts, rate)
-                trial.look()
-                give_way()
-            return step.state(), self._mean(step, epoch)
-
-        def key(result: tuple[State, float]) -> tuple[str, float]:
-            return state_digest(result[0]), result[1]
-
-        return certain(
-            compute,
-            partial(self._held, None, noise),
-            pinned=partial(undisturbed, self.device, self.recipe.numerics),
-            key=key,
-            what=self.what,
-            again=partial(step.load, start),
-            blames=True,
-        )[0]
-
-    def _epoch_on_gpu(
-        self, step: Step, feed: Feed, order: Sequence[Array], rates: Sequence[float], lane: torch.cuda.Stream
-    ) -> None:
-        """Submit one epoch to the GPU, whose generator and settings no other thread's work can disturb."""
-        before = torch.cuda.get_rng_state(lane.device)
+        On a GPU there is no trial, since no other thread can disturb its generator and settings: the work is only
+        submitted, and the state left out.
+        """
         step.total.zero_()
         for parts, rate in zip(feed.epoch(order), rates, strict=True):
             if self.on_step:
                 self.on_step()
             step(parts, rate)
+            if trial:
+                trial.look()
             give_way()
-        if not torch.equal(before, torch.cuda.get_rng_state(lane.device)):
-            lane.synchronize()  # the GPU has one generator: a net that draws from it must finish before the next one
+        if trial is None:
+            return {}
+        self._mean(step, epoch)  # a loss that is not finite is a fault of this trial, which another may not have
+        return step.state()
 
     def _mean(self, step: Step, epoch: int) -> float:
-        """Return an epoch's mean loss.
-
-        Raises:
-            UntrainableError: the loss is not finite.
-        """
+        """Return an epoch's mean loss."""
         mean = float(step.total) / len(self.rows)
         if not math.isfinite(mean):
             raise UntrainableError(
                 f"{self.what}: the loss is {mean} after epoch {epoch + 1}. Lower lr ({self.recipe.lr:g}), set clip "
-                "(1.0, for example), or scale the inputs (standardise = true), in a new run; in one that learned "
-                "before, forget the rows that were added last."
+                "(1.0, for example), or scale the inputs (standardise = true), in a new run; in a run that has "
+                "learned before, forget the rows that were added last."
             )
         return mean
 
 
 def finish(work: Pausing[_T]) -> _T:
-    """Run work to completion."""
+    """Run work to completion, and return its result."""
     while True:
         try:
             next(work)

@@ -46,11 +46,7 @@ class Schedule(Protocol):
 
 
 def make_loss(recipe: Recipe, device: torch.device) -> Loss:
-    """Return the loss that a recipe names.
-
-    Raises:
-        ConfigError: it cannot be imported, or does not take its settings.
-    """
+    """Return the loss that a recipe names."""
     path = part_path(recipe, "loss")
     if not path:
         return functional.cross_entropy
@@ -61,11 +57,7 @@ def make_loss(recipe: Recipe, device: torch.device) -> Loss:
 
 
 def _checked_loss(loss: Loss, path: str, logits: Tensor, codes: Tensor) -> Tensor:
-    """Compute a loss from outside. Its faults are not the rows': nobody's shard is set aside because of them.
-
-    Raises:
-        TrainingError: it fails, or does not return a mean.
-    """
+    """Compute a loss from outside. Its faults are not the rows': nobody's shard is set aside because of them."""
     try:
         mean = loss(logits, codes)
     except torch.OutOfMemoryError:
@@ -80,11 +72,7 @@ def _checked_loss(loss: Loss, path: str, logits: Tensor, codes: Tensor) -> Tenso
 
 
 def make_schedule(recipe: Recipe) -> Schedule:
-    """Return the schedule that a recipe names.
-
-    Raises:
-        ConfigError: it cannot be imported, or does not take its settings.
-    """
+    """Return the schedule that a recipe names."""
     path = part_path(recipe, "schedule")
     if path:
         return partial(_checked_factor, extensions.make(path, recipe.schedule_args), path)
@@ -122,14 +110,8 @@ def one_cycle(progress: float) -> float:
 def make_optimizer(net: nn.Module, recipe: Recipe, *, rate: Tensor | None = None) -> torch.optim.Optimizer:
     """Return the optimiser that a recipe names, over the trainable parameters.
 
-    Args:
-        net: the net to train.
-        recipe: the hyper-parameters.
-        rate: a learning rate on the GPU that a captured graph reads; the update is then one fused kernel. Not for an
-            optimiser from outside, since nothing is known of what it does in Python.
-
-    Raises:
-        ConfigError: an optimiser from outside cannot be imported, or does not take its settings.
+    ``rate`` is a learning rate on the GPU that a captured graph reads; the update is then one fused kernel. An
+    optimiser from outside gets none, since nothing is known of what it does in Python.
     """
     parameters = [p for p in net.parameters() if p.requires_grad]
     if path := part_path(recipe, "optimizer"):
@@ -138,21 +120,15 @@ def make_optimizer(net: nn.Module, recipe: Recipe, *, rate: Tensor | None = None
             raise ConfigError(f"optimizer = {path!r} cannot be used here: it must be a torch.optim.Optimizer, eager.")
         made: torch.optim.Optimizer = extensions.make(path, recipe.optimizer_args, params=parameters, lr=recipe.lr)
         return made
-    fused: dict[str, Any] = {"lr": recipe.lr if rate is None else rate}
+    options: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
     if rate is not None:
-        fused["fused"] = True
+        options |= {"lr": rate, "fused": True}
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            nesterov=recipe.momentum > 0,
-            **fused,
-        )
+        return torch.optim.SGD(parameters, momentum=recipe.momentum, nesterov=recipe.momentum > 0, **options)
     if rate is not None:
-        fused["capturable"] = True
+        options["capturable"] = True  # Adam's count of steps must then be a tensor on the GPU, too
     adam = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
-    return adam(parameters, betas=(recipe.momentum, 0.999), weight_decay=recipe.weight_decay, **fused)
+    return adam(parameters, betas=(recipe.momentum, 0.999), **options)
 
 
 def kept_tensors(recipe: Recipe) -> tuple[str, ...] | None:

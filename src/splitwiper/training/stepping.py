@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -32,32 +33,30 @@ _WARM = 2
 
 def net_state(net: nn.Module) -> State:
     """Copy every parameter and buffer of a net to the CPU, including buffers that its state dict leaves out."""
-    return {f"{_NET}{name}": _on_cpu(tensor) for name, tensor in _tensors(net).items()}
+    return {name: _on_cpu(tensor) for name, tensor in _tensors(net).items()}
 
 
 def load_net(net: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Load the net's tensors of a state into a net, in place.
-
-    Raises:
-        DataError: they do not fit the net.
-    """
-    own = {f"{_NET}{name}": tensor for name, tensor in _tensors(net).items()}
-    for name in sorted(own.keys() | {key for key in state if not key.startswith(_OPTIMIZER)}):
-        if name not in state or name not in own:
+    """Load the net's tensors of a state into a net, in place."""
+    own = _tensors(net)
+    for name in sorted(own.keys() | state.keys()):
+        if name in own and name in state:
+            ours, given = own[name], state[name]
+            if (ours.shape, ours.dtype) != (given.shape, given.dtype):
+                raise DataError(
+                    f"{name!r} is {given.dtype} {list(given.shape)}, the net's {ours.dtype} {list(ours.shape)}."
+                )
+        elif not name.startswith(_OPTIMIZER):
             who, whom = ("the net", "the state") if name in own else ("the state", "the net")
             raise DataError(f"{who} has {name!r}, and {whom} does not: it is the state of another net.")
-        there, given = own[name], state[name]
-        if (there.shape, there.dtype) != (given.shape, given.dtype):
-            raise DataError(
-                f"{name!r} is {given.dtype} {list(given.shape)}, the net's {there.dtype} {list(there.shape)}."
-            )
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(state[name])
 
 
 def _tensors(net: nn.Module) -> dict[str, Tensor]:
-    return {**dict(net.named_parameters()), **dict(net.named_buffers())}
+    """Return a net's parameters and buffers by their names in a state."""
+    return {f"{_NET}{name}": tensor for name, tensor in [*net.named_parameters(), *net.named_buffers()]}
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
@@ -121,15 +120,13 @@ class Step:
 
     def _constants(self) -> list[dict[str, str]]:
         """Return the optimiser's settings, which must stay as they are; the learning rate is set before every step."""
-        groups = self._optimizer.param_groups
-        return [{k: repr(v) for k, v in group.items() if k not in ("params", "lr")} for group in groups]
+        constants: list[dict[str, str]] = []
+        for group in self._optimizer.param_groups:
+            constants.append({key: repr(group[key]) for key in group.keys() - {"params", "lr"}})
+        return constants
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Load a state that `state` returned, on this or another device.
-
-        Raises:
-            DataError: it does not fit the net.
-        """
+        """Load a state that `state` returned, on this or another device."""
         load_net(self._net, state)
         moments = self._moments(state)
         self._optimizer.state.clear()
@@ -144,35 +141,31 @@ class Step:
         """Return a state's optimiser tensors, checked: each parameter has all its tensors, or none."""
         # Whatever no parameter takes is left over, and refused: training from a state that silently lost a moment would
         # lead to other weights.
-        left = {name for name in state if name.startswith(_OPTIMIZER)}
-        out: dict[nn.Parameter, dict[str, Tensor]] = {}
+        left = sorted(name for name in state if name.startswith(_OPTIMIZER))
+        moments: dict[nn.Parameter, dict[str, Tensor]] = {}
         for name, parameter in self._net.named_parameters():
-            prefix = f"{_OPTIMIZER}{name}/"
-            found = {full.removeprefix(prefix): state[full].detach() for full in left if full.startswith(prefix)}
-            if self._keeps is not None and found:
-                found = {key: found[key] for key in self._keeps if key in found}
-                self._check_moments(prefix, parameter, found)
-            if found:
-                out[parameter] = found
-                left -= {prefix + key for key in found}
-        if left:
-            raise DataError(f"the state has {min(left)!r}, which {self._recipe.optimizer} keeps of no parameter here.")
-        return out
-
-    def _check_moments(self, prefix: str, parameter: nn.Parameter, found: Mapping[str, Tensor]) -> None:
-        """Refuse a parameter's optimiser tensors that are not all there, or not of its shape."""
-        if not found:
-            return
-        if found.keys() != set(self._keeps or ()):
-            name = prefix.removeprefix(_OPTIMIZER).removesuffix("/")
-            keeps = sorted(self._keeps or ())
-            raise DataError(f"the state of the optimiser lacks a part for {name!r}; it keeps {keeps}.")
-        for key, value in found.items():
-            wanted = (torch.Size(), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
-            if (value.shape, value.dtype) != wanted:
+            prefix, own = f"{_OPTIMIZER}{name}/", dict[str, Tensor]()
+            for full in list(left):
+                key = full.removeprefix(prefix)
+                if not full.startswith(prefix) or (self._keeps is not None and key not in self._keeps):
+                    continue
+                value = state[full].detach()
+                wanted = (torch.Size(), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
+                if self._keeps is not None and (value.shape, value.dtype) != wanted:
+                    raise DataError(
+                        f"{full!r} is {value.dtype} {list(value.shape)}, not {wanted[1]} {list(wanted[0])}."
+                    )
+                own[key] = value
+                left.remove(full)
+            if own and self._keeps is not None and len(own) < len(self._keeps):
                 raise DataError(
-                    f"{prefix + key!r} is {value.dtype} {list(value.shape)}, not {wanted[1]} {list(wanted[0])}."
+                    f"the state of the optimiser lacks a part for {name!r}; it keeps {sorted(self._keeps)}."
                 )
+            if own:
+                moments[parameter] = own
+        if left:
+            raise DataError(f"the state has {left[0]!r}, which {self._recipe.optimizer} keeps of no parameter here.")
+        return moments
 
     # --- one step ------------------------------------------------------------------------------------------
 
@@ -204,7 +197,8 @@ class Step:
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False):
             logits = self._logits(self._decode(parts), len(codes))
             loss = self._loss(logits.float(), codes)
-        self._backward(loss, len(codes))
+        with self._explaining(len(codes)):
+            loss.backward()
         if recipe.clip:
             nn.utils.clip_grad_norm_(self._net.parameters(), recipe.clip)
         self._optimizer.step()
@@ -215,26 +209,27 @@ class Step:
         # The first forward pass on a GPU may show that the net cannot take channels-last maps (`view` fails). Then
         # everything that the pass has changed is undone, and the net stays in the ordinary layout.
         undo = None if self._proven else self._undoing()
-        try:
-            logits: Tensor = self._net(laid_out(tensors, self._layout))
-            self._proven = True
-            return logits
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as problem:  # whatever a net raises for some rows, an assertion for example
-            if self._layout is torch.channels_last and "view" in str(problem):
+        with self._explaining(rows):
+            try:
+                logits: Tensor = self._net(laid_out(tensors, self._layout))
+                self._proven = True
+                return logits
+            except Exception as problem:
+                if self._layout is torch.contiguous_format or "view" not in str(problem):
+                    raise
                 if undo is not None:
                     undo()
-                kept = self.state()
-                self._layout, self._proven = torch.contiguous_format, True
-                self._net.to(memory_format=self._layout)  # type: ignore[call-overload]
-                self.load(kept)  # the optimiser's tensors follow the layout
-                return self._logits(tensors, rows)
-            raise _explained(self._what, rows, problem) from problem
+        kept = self.state()
+        self._layout, self._proven = torch.contiguous_format, True
+        self._net.to(memory_format=self._layout)  # type: ignore[call-overload]
+        self.load(kept)  # the optimiser's tensors follow the layout
+        return self._logits(tensors, rows)
 
-    def _backward(self, loss: Tensor, rows: int) -> None:
+    @contextmanager
+    def _explaining(self, rows: int) -> Iterator[None]:
+        """Turn whatever a net raises for some rows, an assertion for example, into an error that says what to do."""
         try:
-            loss.backward()
+            yield
         except torch.OutOfMemoryError:
             raise
         except Exception as problem:

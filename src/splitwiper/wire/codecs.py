@@ -30,13 +30,12 @@ from torch.nn import functional
 
 from splitwiper import extensions
 from splitwiper.errors import ConfigError, DataError
-from splitwiper.wire.columns import STORED, Column, torch_dtype
+from splitwiper.wire.columns import FLOATS, STORED, TORCH, Column, torch_dtype
 
 Fitted = Mapping[str, Tensor]
 """What a codec fitted to a column, by name: float32, and of shapes that only the column decides."""
 LARGEST = 1e30
 """Larger activations cannot be trained on: their squares are infinite in float32."""
-_OWN = {"F64": torch.float64, "F16": torch.float16}
 
 
 class Fitter(Protocol):
@@ -107,11 +106,11 @@ class FloatCodec:
         return Column(column.name, self._stored, column.shape)
 
     def shapes(self, column: Column) -> Mapping[str, tuple[int, ...]]:
-        """Return that nothing is fitted."""
+        """Return no shapes: nothing is fitted."""
         return {}
 
     def fitter(self, column: Column) -> None:
-        """Return that nothing is fitted."""
+        """Return None: nothing is fitted."""
 
     def encode(self, values: Tensor, column: Column, fitted: Fitted) -> Tensor:
         """Round to the shorter dtype."""
@@ -236,11 +235,7 @@ def by_channel(values: Tensor, column: Column) -> Tensor:
 
 
 def prepare(encoding: str) -> str:
-    """Import the codec of an encoding that this party's own settings or store name, and return the encoding.
-
-    Raises:
-        ConfigError: it cannot be imported, or is not what was recorded.
-    """
+    """Import the codec of an encoding that this party's own settings or store name, and return the encoding."""
     if encoding != "none" and encoding not in _CODECS:
         _CODECS[encoding] = extensions.recall(encoding)
     return encoding
@@ -257,7 +252,7 @@ def codec_for(column: Column, encoding: str) -> Codec | None:
     Raises:
         ConfigError: the codec is from outside, and nothing here has named it.
     """
-    if encoding == "none" or column.dtype not in ("F64", "F32", "F16"):
+    if encoding == "none" or column.dtype not in FLOATS:
         return None
     if encoding not in _CODECS:
         raise ConfigError(f"rows are encoded by {encoding}, which is not a codec of this federation.")
@@ -272,13 +267,12 @@ def stored(column: Column, encoding: str) -> Column:
 
 def fitters(columns: Sequence[Column], encoding: str) -> dict[str, Fitter]:
     """Return a fitter for each column to which something must be fitted, by the column's name."""
-    found: dict[str, Fitter] = {}
+    out: dict[str, Fitter] = {}
     for column in columns:
         codec = codec_for(column, encoding)
-        fitter = codec.fitter(column) if codec else None
-        if fitter is not None:
-            found[column.name] = fitter
-    return found
+        if codec is not None and (fitter := codec.fitter(column)) is not None:
+            out[column.name] = fitter
+    return out
 
 
 # --- fitted values as tensors -----------------------------------------------------------------------------
@@ -286,7 +280,11 @@ def fitters(columns: Sequence[Column], encoding: str) -> dict[str, Fitter]:
 
 def named(fitted: Mapping[str, Fitted]) -> dict[str, Tensor]:
     """Return what was fitted to columns as tensors by name: the form in shards, in predictions and on disk."""
-    return {f"@{key}/{column}": tensor for column, own in fitted.items() for key, tensor in own.items()}
+    out: dict[str, Tensor] = {}
+    for column, own in fitted.items():
+        for key, tensor in own.items():
+            out[f"@{key}/{column}"] = tensor
+    return out
 
 
 def is_fitted(name: str) -> bool:
@@ -296,20 +294,16 @@ def is_fitted(name: str) -> bool:
 
 def fitted_in(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     """Invert `named`; tensors that are columns are left out."""
-    found: dict[str, dict[str, Tensor]] = {}
+    out: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if is_fitted(name):
             key, _, column = name.removeprefix("@").partition("/")
-            found.setdefault(column, {})[key] = tensor
-    return found
+            out.setdefault(column, {})[key] = tensor
+    return out
 
 
 def check_fitted(column: Column, encoding: str, fitted: Fitted) -> None:
-    """Refuse what was fitted to a column if its shapes are wrong or its values cannot be trained on.
-
-    Raises:
-        DataError: its shapes or values are wrong.
-    """
+    """Refuse what was fitted to a column if its shapes are wrong or its values cannot be trained on."""
     codec = codec_for(column, encoding)
     wanted = codec.shapes(column) if codec else {}
     if wanted and not fitted:
@@ -329,18 +323,14 @@ def check_fitted(column: Column, encoding: str, fitted: Fitted) -> None:
 
 
 def encode(values: Tensor, column: Column, encoding: str, fitted: Fitted | None = None) -> Tensor:
-    """Encode rows of a column as a shard stores them.
-
-    Raises:
-        ConfigError: a codec from outside returned rows of another shape or dtype than it announced.
-    """
+    """Encode rows of a column as a shard stores them."""
     codec = codec_for(column, encoding)
     if codec is None:
         return values
     sent = codec.encode(values, column, fitted or {})
-    there = codec.stored(column)
-    if tuple(sent.shape) != (len(values), *there.shape) or sent.dtype != stored_dtype(there):
-        raise ConfigError(f"{encoding} encoded {column} as {sent.dtype} {list(sent.shape)}, and announced {there}.")
+    announced = codec.stored(column)
+    if tuple(sent.shape) != (len(values), *announced.shape) or sent.dtype != stored_dtype(announced):  # from outside
+        raise ConfigError(f"{encoding} encoded {column} as {sent.dtype} {list(sent.shape)}, and announced {announced}.")
     return sent
 
 
@@ -360,13 +350,8 @@ def decode(
 ) -> Tensor:
     """Decode rows of a column from the form that a shard stores.
 
-    Args:
-        values: stored rows.
-        column: the column as the cut sends it.
-        encoding: the encoding of the stored rows.
-        fitted: what the codec fitted; stacked, with one entry per shard, if there is an ``owner``.
-        owner: the shard that each row is from.
-        dtype: the dtype for columns of float32; others keep their own.
+    If there is an ``owner``, the shard that each row is from, what was fitted is stacked, with one entry per shard.
+    Columns of float32 are decoded to ``dtype``; others keep their own.
     """
     codec = codec_for(column, encoding)
     if codec is None:
@@ -374,34 +359,35 @@ def decode(
     rowwise: dict[str, Tensor] = {}
     for name, tensor in (fitted or {}).items():  # a single entry for all rows, or each row's own
         rowwise[name] = tensor[None] if owner is None else tensor[owner]
-    return codec.decode(values, column, rowwise, _OWN.get(column.dtype, dtype))
+    return codec.decode(values, column, rowwise, dtype if column.dtype == "F32" else TORCH[column.dtype])
 
 
 def pack(
     boundary: Mapping[str, Tensor], columns: Sequence[Column], encoding: str, fitted: Mapping[str, Fitted]
 ) -> dict[str, Tensor]:
     """Encode what crosses the cut for a prediction: columns in stored form, and what is needed to decode them."""
-    return {c.name: encode(boundary[c.name], c, encoding, fitted.get(c.name)) for c in columns} | named(fitted)
+    out: dict[str, Tensor] = {}
+    for column in columns:
+        out[column.name] = encode(boundary[column.name], column, encoding, fitted.get(column.name))
+    return out | named(fitted)
 
 
 def unpack(tensors: Mapping[str, Tensor], columns: Sequence[Column], encoding: str) -> dict[str, Tensor]:
-    """Decode the tensors that crossed the cut.
-
-    Raises:
-        DataError: a tensor has another form than the cut sends.
-    """
+    """Decode the tensors that crossed the cut, and refuse any of another form than the cut sends."""
     out: dict[str, Tensor] = {}
-    found = fitted_in(tensors)
+    every = fitted_in(tensors)
     for column in columns:
         if column.name not in tensors:
             continue
-        here, there = tensors[column.name], stored(column, encoding)
-        if tuple(here.shape[1:]) != there.shape or here.dtype != stored_dtype(there):
-            shape = list(here.shape[1:])
-            raise DataError(f"{column.name} arrived as {here.dtype} with rows of shape {shape}, the cut sends {there}.")
-        fitted = found.get(column.name, {})
+        arrived, expected = tensors[column.name], stored(column, encoding)
+        if tuple(arrived.shape[1:]) != expected.shape or arrived.dtype != stored_dtype(expected):
+            shape = list(arrived.shape[1:])
+            raise DataError(
+                f"{column.name} arrived as {arrived.dtype} with rows of shape {shape}, the cut sends {expected}."
+            )
+        fitted = every.get(column.name, {})
         check_fitted(column, encoding, fitted)
-        out[column.name] = decode(here, column, encoding, fitted)
+        out[column.name] = decode(arrived, column, encoding, fitted)
     return out
 
 

@@ -12,21 +12,11 @@ import torch
 Array = np.ndarray[Any, np.dtype[Any]]
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
 DTYPES |= {"U8": "u1", "BOOL": "?"}
+"""Dtypes of columns as the cut sends them: NumPy's, by the names that safetensors gives them."""
+FLOATS = ("F64", "F32", "F16")
+"""Dtypes of columns that codecs encode; the others are sent as they are."""
 STORED = DTYPES | {"BF16": "<i2"}
 """Dtypes that a shard may store. NumPy has no bfloat16: its bits are read as integers, and only a codec makes them."""
-TORCH = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-"""Dtypes of tensors by the names that safetensors gives them."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +39,7 @@ class Column:
 def torch_dtype(kind: np.dtype[Any]) -> torch.dtype:
     """Return the torch dtype of a NumPy one."""
     return torch.from_numpy(np.empty(0, kind)).dtype
+
+
+TORCH = {name: torch_dtype(np.dtype(kind)) for name, kind in DTYPES.items()} | {"BF16": torch.bfloat16}
+"""Dtypes of tensors by the names that safetensors gives them."""

@@ -12,15 +12,8 @@ from splitwiper.seeding import mac
 
 
 def commitment(salt: bytes, ticket: str, level: str, rows: Iterable[bytes]) -> str:
-    """Commit a request to the rows that it suppresses. Their number is hidden, too.
-
-    Args:
-        salt: drawn for this request.
-        ticket: the request's ticket.
-        level: what the request forgets.
-        rows: HMACs of the rows under the client's key.
-    """
-    ordered = sorted(rows)
+    """Commit a request to the rows that it suppresses. Their number is hidden, too."""
+    ordered = sorted(rows)  # the same rows, in whatever order, have one commitment
     return mac(salt, "request", ticket, level, len(ordered), *ordered).hex()
 
 

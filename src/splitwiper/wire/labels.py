@@ -42,6 +42,7 @@ class Label(NamedTuple):
         if isinstance(self.name, int) and not -(2**63) <= self.name < 2**63:
             return "a label is an integer beyond 64 bits; give a shorter one, or a name."
         for text in (self.task, self.name):
+            # control characters (Cc) would garble terminals, and surrogates (Cs) have no UTF-8
             if isinstance(text, str) and (len(text) > 1000 or any(category(c) in ("Cc", "Cs") for c in text)):
                 return f"label {text[:40]!r}… is longer than 1,000 characters, or holds control characters."
         return ""

@@ -93,22 +93,12 @@ class Link(Protocol):
     """Everything a client can ask of the server. Every call may be repeated, with the same answer."""
 
     def upload(
-        self,
-        client: str,
-        shard: Path,
-        statement: Statement,
-        *,
-        digest: str | None = None,
-        fence: Fence = nullcontext,
+        self, client: str, shard: Path, statement: Statement, *, digest: str | None = None, fence: Fence = nullcontext
     ) -> Accepted:
         """Upload a shard; it replaces the client's earlier one, which is erased.
 
-        Args:
-            client: the client's name.
-            shard: the file.
-            statement: the client's statement about it.
-            digest: the file's digest, if it was computed when the file was written.
-            fence: held for the one moment that decides whether this shard or another process's comes last.
+        ``digest`` is the file's, if it was computed when the file was written. ``fence`` is held for the one moment
+        that decides whether this shard or another process's comes last.
         """
         ...
 
@@ -117,7 +107,10 @@ class Link(Protocol):
         ...
 
     def standing(self, client: str) -> Standing:
-        """Return whether the server erased the client's shard of its own accord since it last sent one."""
+        """Return whether the server erased the client's shard of its own accord, or accepts none from it.
+
+        An erasure counts until the client sends a shard again.
+        """
         ...
 
     def largest_value(self) -> float:
@@ -157,10 +150,5 @@ class Link(Protocol):
         ...
 
     def ended(self, topic: str, proof: bytes = b"") -> None:
-        """Report that a negotiation has ended.
-
-        Args:
-            topic: its topic.
-            proof: if it was abandoned, what opens the locks of its messages (see `lock_of`), to have them erased.
-        """
+        """Report that a negotiation has ended; if it was abandoned, with the proof (see `lock_of`) to erase it."""
         ...

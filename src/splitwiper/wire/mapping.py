@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,9 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def mapped(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Map a file into memory, read only; the map is released with the last array that refers to it.
-
-    Raises:
-        OSError: the file cannot be opened or mapped.
-    """
+    """Map a file into memory, read only; the map is released with the last array that refers to it."""
     size = path.stat().st_size
-    if not size:
-        return np.empty(0, np.uint8)
-    if sys.platform == "win32":
-        return np.memmap(path, np.uint8, mode="r")
-    return np.asarray(_Map(path, size))
+    return np.asarray(_Map(path, size)) if size else np.empty(0, np.uint8)
 
 
 @cache
@@ -53,11 +44,12 @@ class _Map:
         try:
             at = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
         finally:
-            os.close(descriptor)
+            os.close(descriptor)  # the map stays valid without it
         if at == _FAILED:
             number = ctypes.get_errno()
             raise OSError(number, f"{os.strerror(number)}: {path} cannot be mapped into memory")
         self._at = at
+        # NumPy keeps this object alive as the array's base, and with it the map
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (at, True)}
 
     def __del__(self) -> None:

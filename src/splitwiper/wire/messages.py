@@ -131,6 +131,7 @@ class Receipt:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
         """Build a receipt from `to_dict`'s values."""
+        # checked no further than by form: `verify` compares the values with what was recorded and recomputed
         try:
             for name in ("context", "before", "after", "fingerprint", "others", "ledger"):
                 dict(values[name])
@@ -146,13 +147,7 @@ class Receipt:
 
     @classmethod
     def load(cls, path: str | Path) -> Receipt:
-        """Read a receipt written by `save`.
-
-        Raises:
-            NotFoundError: there is no such file.
-            FormatError: it holds something else.
-            StoreError: it is not a regular file, or cannot be read.
-        """
+        """Read a receipt written by `save`."""
         try:
             values = json.loads(read_bytes(Path(path)).decode("utf-8"), object_pairs_hook=_named_once)
         except FileNotFoundError as problem:
@@ -164,7 +159,7 @@ class Receipt:
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object of a receipt; refuse a repeated name, which people and programs would read differently."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("a name is in it twice")
-    return found
+    return fields

@@ -22,14 +22,7 @@ import torch
 from splitwiper.errors import CorruptError, DataError, FormatError
 from splitwiper.exclusive import own_pool
 from splitwiper.reading import check_regular, opened
-from splitwiper.wire.codecs import (
-    Fitted,
-    fitted_in,
-    is_encoding,
-    is_fitted,
-    named,
-    stored,
-)
+from splitwiper.wire.codecs import Fitted, fitted_in, is_encoding, is_fitted, named, stored
 from splitwiper.wire.columns import STORED, Array, Column
 from splitwiper.wire.labels import Label
 from splitwiper.wire.mapping import mapped
@@ -83,7 +76,8 @@ def write_shard(
         fitted: what the codec fitted, by column.
         behind: write a block in the background while the next is computed; not if computing uses all cores anyway.
     """
-    rowwise = [*(stored(column, codec) for column in columns), Column(LABEL_COLUMN, "I32", ())]
+    rowwise = [stored(column, codec) for column in columns]
+    rowwise.append(Column(LABEL_COLUMN, "I32", ()))
     fixed = named(fitted or {})
     header, starts = _header(rowwise, rows, fixed, labels, codec)
     file.write(header)
@@ -125,26 +119,28 @@ def _header(
 
     The order of tensors and of keys is part of the format: equal rows must give equal bytes.
     """
-    layout = [(c.name, c.dtype, [rows, *c.shape], rows * c.width) for c in rowwise]
-    layout += [(name, "F32", list(tensor.shape), 4 * tensor.numel()) for name, tensor in fixed.items()]
+    whole = [Column(column.name, column.dtype, (rows, *column.shape)) for column in rowwise]
+    for name, tensor in fixed.items():
+        whole.append(Column(name, "F32", tuple(tensor.shape)))
     # the widest dtypes first, so that every tensor is aligned without gaps, which safetensors does not allow
-    layout.sort(key=lambda entry: (-np.dtype(STORED[entry[1]]).itemsize, entry[0]))
+    whole.sort(key=lambda part: (-np.dtype(STORED[part.dtype]).itemsize, part.name))
     meta = {
         "format": FORMAT,
         "version": str(VERSION),
         "features": "[]" if codec == "none" else '["codec"]',
-        "labels": json.dumps([x.text for x in labels]),
+        "labels": json.dumps([label.text for label in labels]),
     }
     header: dict[str, Any] = {"__metadata__": meta if codec == "none" else {**meta, "codec": codec}}
-    at, offsets = 0, {}
-    for name, dtype, shape, size in layout:
-        offsets[name] = at
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
-        at += size
+    end = 0
+    for part in whole:
+        start, end = end, end + part.width
+        header[part.name] = {"dtype": part.dtype, "shape": list(part.shape), "data_offsets": [start, end]}
     raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     raw += b" " * (-(8 + len(raw)) % 64)  # data starts on a cache line
-    base = 8 + len(raw)
-    return len(raw).to_bytes(8, "little") + raw, {name: base + offset for name, offset in offsets.items()}
+    places: dict[str, int] = {}
+    for part in whole:
+        places[part.name] = 8 + len(raw) + header[part.name]["data_offsets"][0]
+    return len(raw).to_bytes(8, "little") + raw, places
 
 
 def open_shard(path: Path) -> Shard:
@@ -172,27 +168,24 @@ def open_shard(path: Path) -> Shard:
     codes = columns.pop(LABEL_COLUMN, None)
     if codes is None or codes.ndim != 1 or codes.dtype != np.int32:
         raise FormatError(f"{path}: the shard has no column of label indices.")
-    if any(c.ndim < 1 or len(c) != len(codes) for c in columns.values()):
-        raise FormatError(f"{path}: columns of different length.")
+    for values in columns.values():
+        if values.shape[:1] != codes.shape:
+            raise FormatError(f"{path}: columns of different length.")
     return Shard(path, len(codes), columns, codes, labels, codec, fitted_in(kept))
 
 
 def _described(path: Path, meta: Mapping[str, str]) -> tuple[tuple[Label, ...], str]:
-    """Return the labels and the encoding in a shard's metadata.
-
-    Raises:
-        FormatError: it is not a shard, has a newer version, or needs something that this program does not have.
-    """
+    """Return the labels and the encoding in a shard's metadata."""
     if meta.get("format") != FORMAT:
         raise FormatError(f"{path} is a safetensors file but not a SplitWiper shard.")
-    if meta.get("version") not in [str(known) for known in range(1, VERSION + 1)]:
+    if str(meta.get("version")) not in map(str, range(1, VERSION + 1)):
         raise FormatError(
             f"{path} is a shard of version {meta.get('version')!r}, "
             f"this program reads up to {VERSION}: upgrade SplitWiper."
         )
     try:
         features = set(json.loads(meta.get("features", "[]")))
-        labels = tuple(Label.parse(text) for text in json.loads(meta["labels"]))
+        labels = tuple(map(Label.parse, json.loads(meta["labels"])))
         codec = meta.get("codec", "none")
     except (ValueError, TypeError, KeyError, RecursionError, FormatError) as problem:
         raise FormatError(f"{path}: the shard's header is malformed ({problem}).") from problem
@@ -210,9 +203,9 @@ def _tensor(path: Path, whole: Array, base: int, name: str, entry: Mapping[str, 
     """Return one tensor of a mapped file, without reading its values."""
     if entry["dtype"] not in STORED:
         raise FormatError(f"{path}: column {name!r} has dtype {entry['dtype']!r}, which shards do not carry.")
-    start, end = (base + offset for offset in entry["data_offsets"])
+    start, end = entry["data_offsets"]
     try:
-        values: Array = whole[start:end].view(STORED[entry["dtype"]]).reshape(entry["shape"])
+        values: Array = whole[base + start : base + end].view(STORED[entry["dtype"]]).reshape(entry["shape"])
     except ValueError as problem:  # NumPy has no shapes of more than 64 dimensions
         raise FormatError(f"{path}: column {name!r} has a shape that cannot be read ({problem}).") from problem
     return values
@@ -227,7 +220,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
             if size > _MAX_HEADER:  # before parsing, which takes many times its size in memory
                 raise FormatError(f"{path}: a header of {size} bytes is beyond the limit of {_MAX_HEADER}.")
             with safetensors.safe_open(path, framework="numpy"):
-                pass
+                pass  # opening it is the check
             header: dict[str, Any] = json.loads(file.read(size))
     except (safetensors.SafetensorError, ValueError, RecursionError) as problem:
         raise CorruptError(f"{path} is truncated or corrupted ({problem}).") from problem

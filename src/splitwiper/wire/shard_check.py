@@ -9,17 +9,8 @@ import numpy as np
 import torch
 
 from splitwiper.errors import DataError
-from splitwiper.wire.codecs import (
-    LARGEST,
-    BoundedCodec,
-    check_fitted,
-    codec_for,
-    decode,
-    farthest,
-    stored,
-    too_large,
-)
-from splitwiper.wire.columns import STORED, Array, Column
+from splitwiper.wire.codecs import LARGEST, BoundedCodec, check_fitted, codec_for, decode, farthest, stored, too_large
+from splitwiper.wire.columns import FLOATS, STORED, Array, Column
 from splitwiper.wire.labels import in_order
 from splitwiper.wire.shard import Shard
 
@@ -29,14 +20,7 @@ _BLOCK = 1 << 20  # bytes per block: blocks that fit into caches are three times
 def check_shard(
     shard: Shard, columns: Sequence[Column], codec: str = "none", *, client: str = "", largest: float = LARGEST
 ) -> None:
-    """Check an opened shard against the cut, value by value, in bounded memory.
-
-    Args:
-        shard: the shard.
-        columns: the columns that cross the cut.
-        codec: the encoding of the federation's shards.
-        client: the client's name, for messages.
-        largest: the largest absolute value that is accepted.
+    """Check an opened shard against the columns that cross the cut, value by value, in bounded memory.
 
     Raises:
         DataError: the columns do not fit the cut, the codec differs, there are no rows, values are not finite or too
@@ -44,13 +28,13 @@ def check_shard(
     """
     if shard.codec != codec:
         raise DataError(f"the shard is coded as {shard.codec!r}, this federation's are as {codec!r}.")
-    wanted = {c.name: stored(c, codec) for c in columns}
+    wanted = {column.name: stored(column, codec) for column in columns}
     if set(shard.columns) != set(wanted):
         raise DataError(f"the shard carries {sorted(shard.columns)}, the cut sends {sorted(wanted)}.")
     if not shard.rows:
         raise DataError("the shard has no rows; a client with nothing left withdraws its shard instead.")
-    if odd := shard.fitted.keys() - wanted.keys():
-        raise DataError(f"the shard has something fitted to {sorted(odd)[:3]}, and the cut sends {sorted(wanted)}.")
+    if unknown := shard.fitted.keys() - wanted.keys():
+        raise DataError(f"the shard has something fitted to {sorted(unknown)[:3]}, and the cut sends {sorted(wanted)}.")
     for column in columns:
         _check_column(shard, column, wanted[column.name], client, largest)
     for label in shard.labels:
@@ -59,12 +43,12 @@ def check_shard(
     _check_codes(shard)
 
 
-def _check_column(shard: Shard, column: Column, there: Column, client: str, largest: float) -> None:
+def _check_column(shard: Shard, column: Column, expected: Column, client: str, largest: float) -> None:
     """Refuse a column of another form than the cut sends, or with values that cannot be trained on."""
     check_fitted(column, shard.codec, shard.fitted.get(column.name, {}))
     values = shard.columns[column.name]
-    if values.shape[1:] != there.shape or values.dtype != np.dtype(STORED[there.dtype]):
-        raise DataError(f"column {column.name!r} is {values.dtype}{list(values.shape[1:])}, the cut sends {there}.")
+    if values.shape[1:] != expected.shape or values.dtype != np.dtype(STORED[expected.dtype]):
+        raise DataError(f"column {column.name!r} is {values.dtype}{list(values.shape[1:])}, the cut sends {expected}.")
     for value, where in _farthest_values(shard, column):
         if not value <= largest:  # also true of NaN
             raise too_large(client, column.name, value, largest, where=where)
@@ -88,16 +72,13 @@ def _farthest_values(shard: Shard, column: Column) -> Iterator[tuple[float, str]
     codec, fitted = codec_for(column, shard.codec), shard.fitted.get(column.name, {})
     if isinstance(codec, BoundedCodec):
         yield codec.reach(fitted), ""
-        return
-    for start, part in _blocks(shard.columns[column.name], math.prod(column.shape) * 4):
-        where = f" in rows {start} to {start + len(part) - 1}"
-        if codec is None:
-            yield _farthest(part), where
-            continue
-        rows = decode(torch.from_numpy(np.array(part)), column, shard.codec, fitted)
-        if tuple(rows.shape) != (len(part), *column.shape) or not rows.is_floating_point():
-            raise DataError(f"column {column.name!r} decodes to {rows.dtype} {list(rows.shape)}, not to {column}.")
-        yield farthest(rows), where
+    elif column.dtype in FLOATS:
+        for start, part in _blocks(shard.columns[column.name], math.prod(column.shape) * 4):
+            # a copy: the map is read-only, which torch does not allow
+            rows = decode(torch.from_numpy(np.array(part)), column, shard.codec, fitted)
+            if tuple(rows.shape) != (len(part), *column.shape) or not rows.is_floating_point():
+                raise DataError(f"column {column.name!r} decodes to {rows.dtype} {list(rows.shape)}, not to {column}.")
+            yield farthest(rows), f" in rows {start} to {start + len(part) - 1}"
 
 
 def _blocks(values: Array, wide: int = 0) -> Iterator[tuple[int, Array]]:
@@ -116,10 +97,3 @@ def _check_codes(shard: Shard) -> None:
         present[part[(part >= 0) & (part < known)]] = True
     if shard.labels != in_order(shard.labels) or low < 0 or high >= known or not present.all():
         raise DataError(f"label indices {low}…{high} do not match the shard's table of {known} labels.")
-
-
-def _farthest(values: Array) -> float:
-    """Return the largest absolute value; NaN if there is a NaN, 0 for arrays that are not floats."""
-    if values.dtype.kind != "f" or not values.size:
-        return 0.0
-    return float(np.maximum(np.abs(values.max()), np.abs(values.min())))

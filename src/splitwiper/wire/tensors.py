@@ -23,9 +23,9 @@ _LONGEST = 100_000_000
 _LABELS = "labels"
 
 
-def write_tensors(tensors: Mapping[str, Tensor], labels: tuple[Label, ...], **told: str) -> bytes:
+def write_tensors(tensors: Mapping[str, Tensor], labels: tuple[Label, ...], **strings: str) -> bytes:
     """Return a safetensors file with labels and other strings in its metadata."""
-    metadata = {_LABELS: json.dumps([label.text for label in labels]), **told}
+    metadata = {_LABELS: json.dumps([label.text for label in labels]), **strings}
     return save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
 
 
@@ -37,29 +37,31 @@ def labels_in(metadata: Mapping[str, str]) -> tuple[Label, ...]:
 def read_tensors(data: bytearray, *, longest: int = _LONGEST) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a safetensors file, which share its bytes, and its metadata.
 
-    Args:
-        data: the file.
-        longest: the largest header accepted, in bytes.
-
     Raises:
-        ValueError: it is not a safetensors file.
+        ValueError: it is not a safetensors file, or its header is longer than ``longest`` bytes.
     """
+    # safetensors itself would copy the tensors; and it checks nothing that is not checked here, since all of this
+    # comes from another party
+    tensors: dict[str, Tensor] = {}
     try:
         size = int.from_bytes(data[:8], "little")
         if not 2 <= size <= min(longest, len(data) - 8):
             raise ValueError(f"its header is said to have {size} bytes")
         header = json.loads(data[8 : 8 + size])
         metadata = {str(name): str(text) for name, text in header.pop("__metadata__", {}).items()}
-        return {str(name): _shown(data, 8 + size, **entry) for name, entry in header.items()}, metadata
+        for name, entry in header.items():
+            tensors[name] = _tensor(data, 8 + size, **entry)
+        return tensors, metadata
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, RecursionError) as problem:
         raise ValueError(f"this is not a safetensors file: {str(problem)[:200]}") from problem
 
 
-def _shown(data: bytearray, base: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
+def _tensor(data: bytearray, base: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
     start, end = data_offsets
     kind = TORCH[dtype]
     numbers: list[Any] = [start, end, *shape]
-    if not all(type(number) is int and number >= 0 for number in numbers) or len(shape) > _DIMENSIONS:
+    # `type`, since JSON's true and false are integers to `isinstance`
+    if set(map(type, numbers)) != {int} or min(numbers) < 0 or len(shape) > _DIMENSIONS:
         raise ValueError("a tensor has an odd shape or place")
     count = math.prod(shape)
     if base + end > len(data) or end - start != count * kind.itemsize:

@@ -5,9 +5,11 @@ Over a network, each sending call has a stream of its own: an interrupted upload
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from types import SimpleNamespace
+from typing import IO, Any, cast
 
 from splitwiper.errors import CorruptError, DataError
 from splitwiper.extras import check_installed, is_installed
@@ -19,26 +21,17 @@ _WINDOW = 8 << 20
 
 
 def check_transfer(coding: str) -> None:
-    """Refuse a coding that is not available here.
-
-    Raises:
-        ConfigError: its library is not installed.
-    """
+    """Refuse a coding whose library is not installed."""
     if coding == "zstd":
         check_installed("zstandard", "transfer = 'zstd'", otherwise="set transfer = 'none'")
 
 
 def carry(source: Path, target: IO[bytes], coding: str) -> int:
-    """Send a file through the coding and write what arrives, in constant memory; return the bytes transferred.
-
-    Raises:
-        CorruptError: the file did not arrive whole.
-    """
+    """Send a file through the coding and write what arrives, in constant memory; return the bytes transferred."""
     check_transfer(coding)
     if coding == "none":
         with source.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                target.write(chunk)
+            shutil.copyfileobj(file, target, _CHUNK)
         return source.stat().st_size
     import zstandard
 
@@ -69,35 +62,18 @@ def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield stream.flush()
 
 
-class _Sink(Protocol):
-    def write(self, data: bytes, /) -> int: ...
-
-
 class Decoder:
-    """Decompresses a stream into a function, at most 128 KiB at a time, however well the stream is compressed.
-
-    Args:
-        put: receives the output; it may refuse more by raising an error.
-    """
+    """Decompresses a stream into a function, at most 128 KiB at a time, however well the stream is compressed."""
 
     def __init__(self, put: Callable[[bytes], None]) -> None:
         import zstandard
 
-        class Target:
-            def write(self, data: bytes, /) -> int:
-                put(bytes(data))
-                return len(data)
-
-        sink: _Sink = Target()
         self._problem = zstandard.ZstdError
-        self._stream = zstandard.ZstdDecompressor(max_window_size=_WINDOW).stream_writer(sink, closefd=False)  # type: ignore[arg-type]
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+        self._stream: Any = decompressor.stream_writer(cast("IO[bytes]", SimpleNamespace(write=put)), closefd=False)
 
     def feed(self, piece: bytes) -> None:
-        """Decompress a piece.
-
-        Raises:
-            DataError: it is not zstd data.
-        """
+        """Decompress a piece, or raise `DataError` if it is not zstd data."""
         try:
             self._stream.write(piece)
         except self._problem as problem:

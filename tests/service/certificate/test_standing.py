@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from service.certificate.test_command import call, call_json
+from splitwiper.errors import FormatError
 from splitwiper.service.certificate import (
     Envelope,
     Keyring,
@@ -24,7 +25,7 @@ from splitwiper.service.certificate import (
     check_with_store,
     read_keys,
 )
-from splitwiper.service.certificate.evidence import check_evidence, write_evidence
+from splitwiper.service.certificate.heads import check_evidence, write_evidence
 from splitwiper.service.certificate.log import TreeHead
 from splitwiper.service.certificate.standing import succeed
 from splitwiper.store import ledger
@@ -85,6 +86,9 @@ def test_a_certificate_of_a_revoked_key(issued, tmp_path: Path) -> None:
     old, at = ring.key(), Log.of(server_store).head()
     issued.federation().unlearn("south", classes=["dog"])
     later = Log.of(server_store).head()
+    for reason in ("stolen\nat night", "x" * 1001):  # no client would accept it, and a file of it would stay
+        with pytest.raises(FormatError, match="reason"):
+            ring.revoke(server_store, old.public, reason=reason)
     said = ring.revoke(server_store, old.public, reason="stolen", size=at.size)
     assert (said.size, ring.key() == old) == (at.size, False)
     again = ring.revoke(server_store, old.public, reason="once more")  # finishes what was begun, and changes nothing
@@ -173,7 +177,6 @@ def test_files_of_keys(tmp_path: Path, line: list[SigningKey]) -> None:
     alone = read_keys([folder / "a.pem"])
     assert alone == Keys((line[0].public,), {}) and isinstance(next(iter(alone)), PublicKey)
     (folder / "odd.json").write_text("{}")
-    from splitwiper.errors import FormatError
 
     with pytest.raises(FormatError, match="no statements about keys"):
         read_keys([folder])

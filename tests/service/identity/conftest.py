@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from splitwiper.service.identity import Authority
-from splitwiper.service.identity.keys import PASSPHRASE
+from splitwiper.service.identity.certificate_builder import PASSPHRASE
 
 
 @pytest.fixture(autouse=True)

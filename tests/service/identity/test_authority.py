@@ -19,9 +19,9 @@ from service.identity.tls import away, der_of
 from splitwiper.data.sources import NAME
 from splitwiper.errors import IdentityError, InputError, NotFoundError
 from splitwiper.service.identity import Authority, Trust, client_context, server_context
+from splitwiper.service.identity.certificate_builder import PASSPHRASE
 from splitwiper.service.identity.folders import certificates
 from splitwiper.service.identity.index import Journal
-from splitwiper.service.identity.keys import PASSPHRASE
 
 SECRET = "correct horse battery staple"
 

@@ -16,11 +16,9 @@ import pytest
 from service.identity.tls import der_of, signer_of
 from splitwiper.errors import CorruptError, FormatError, IdentityError
 from splitwiper.service.identity import Authority, Principal, Tokens, Trust, client_context, server_context
-from splitwiper.service.identity.certificate_builder import authority_certificate, serial_of
+from splitwiper.service.identity.certificate_builder import authority_certificate, new_key, serial_of
 from splitwiper.service.identity.folders import certificates
-from splitwiper.service.identity.index import Journal, issuing
-from splitwiper.service.identity.keys import new_key
-from splitwiper.service.identity.records import utc_now
+from splitwiper.service.identity.index import Journal, issuing, utc_now
 from splitwiper.store.files import watch
 
 DEAD = 77
@@ -62,7 +60,7 @@ def test_no_file_is_readable_by_others_at_any_instant(tmp_path: Path) -> None:
 def test_a_ca_key_that_others_may_read(certs: Path) -> None:
     (key,) = (certs / "authority").glob("*.key.pem")
     key.chmod(0o604)
-    with pytest.raises(IdentityError, match=r"rights 604.*chmod 600"):
+    with pytest.raises(IdentityError, match=r"permissions 604.*chmod 600"):
         Authority(certs).issue_client("south")
 
 

@@ -16,9 +16,8 @@ from service.identity.tls import away, der_of, signer_of
 from splitwiper.errors import CorruptError, IdentityError, NotFoundError
 from splitwiper.service.identity import Authority, Principal, Trust
 from splitwiper.service.identity import trust as trust_module
-from splitwiper.service.identity.certificate_builder import Signer
-from splitwiper.service.identity.keys import new_key
-from splitwiper.service.identity.records import utc_now
+from splitwiper.service.identity.certificate_builder import Signer, new_key
+from splitwiper.service.identity.index import utc_now
 
 CLIENT = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
 

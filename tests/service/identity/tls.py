@@ -13,7 +13,7 @@ from pathlib import Path
 from splitwiper.errors import SplitWiperError
 from splitwiper.service.identity import Authority, Trust, server_context
 from splitwiper.service.identity.certificate_builder import Signer
-from splitwiper.service.identity.records import Clock, utc_now
+from splitwiper.service.identity.index import Clock, utc_now
 
 REFUSED = (ssl.SSLError, ConnectionError)
 
@@ -21,8 +21,8 @@ REFUSED = (ssl.SSLError, ConnectionError)
 class Server:
     """Answers every connection with who it comes from, or why that is not believed."""
 
-    def __init__(self, folder: Path, *, mutual: bool = True) -> None:
-        self.trust, self.context = Trust(folder), server_context(folder, mutual)
+    def __init__(self, folder: Path) -> None:
+        self.trust, self.context = Trust(folder), server_context(folder)
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
         self.refused: list[str] = []

@@ -5,10 +5,9 @@ from splitwiper_lab.attacks.finding import AttackFinding, AttackResult
 from splitwiper_lab.attacks.measuring import measure
 from splitwiper_lab.attacks.outside import load_attack
 from splitwiper_lab.attacks.reconstruction import Pictures
-from splitwiper_lab.attacks.snapshot import snapshot
 from splitwiper_lab.attacks.suite import suite
 from splitwiper_lab.attacks.truth import Truth, inputs_of
-from splitwiper_lab.attacks.view import SeenShard, ServerView
+from splitwiper_lab.attacks.view import SeenShard, ServerView, snapshot
 
 __all__ = [
     "AttackFinding",

@@ -13,26 +13,21 @@ from torch import Tensor
 from torch.nn import functional
 
 from splitwiper.wire.columns import Array
-from splitwiper_lab.attacks.code_mixture import AXES, settled
 from splitwiper_lab.attacks.evidence import RAW, Evidence
 from splitwiper_lab.attacks.features import reduced
 from splitwiper_lab.attacks.finding import AttackFinding
 from splitwiper_lab.attacks.kmeans import assigned, means
+from splitwiper_lab.attacks.row_clusters import AXES, settled
 
 
 def auxiliary(evidence: Evidence, known: Array) -> Iterator[AttackFinding]:
-    """Attack by nearest mean and logistic regression, from a few rows whose labels are known.
-
-    Args:
-        evidence: what the server has.
-        known: per row of the evidence, its label if the attacker knows it, else -1.
-    """
-    told = torch.from_numpy(known).to(evidence.device)
-    here = told >= 0
+    """Attack by nearest mean and logistic regression, from rows whose labels are known; -1 for all others."""
+    numbers = torch.from_numpy(known).to(evidence.device)
+    here = numbers >= 0
     if not bool(here.any()):
         yield AttackFinding("a few known rows", knows="aux", notes="no row is known")
         return
-    classes, labels = torch.unique(told[here], return_inverse=True)
+    classes, labels = torch.unique(numbers[here], return_inverse=True)
     notes = f"{int(here.sum())} rows known"
     for name in (RAW, *evidence.depths[-2:]):
         points = evidence.reduced(name) if name == RAW else reduced(evidence.rows[name], 128)
@@ -72,7 +67,7 @@ def _regressed(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor,
 def _with_codes(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Return the class of every row, by a mixture with codes that starts from the regression."""
     start = _regressed(evidence, points, here, labels, classes)
-    start[here] = labels
+    start[here] = labels  # known labels need no guessing
     return settled(points[:, :AXES], evidence.codes, start, classes, len(evidence.numbers))[0]
 
 
@@ -82,8 +77,7 @@ _WAYS = {"nearest mean": _nearest, "logistic regression": _regressed, "regressio
 def known_rows(labels: Array, per_class: int, *, seed: int = 0) -> Array:
     """Draw a few rows per class at random; return their labels, and -1 for all other rows."""
     order = np.random.default_rng(seed).permutation(len(labels))
-    out = np.full(len(labels), -1, np.int64)
+    known = np.full(len(labels), -1, np.int64)
     for label in np.unique(labels[labels >= 0]):
-        chosen = order[labels[order] == label][:per_class]
-        out[chosen] = label
-    return out
+        known[order[labels[order] == label][:per_class]] = label
+    return known

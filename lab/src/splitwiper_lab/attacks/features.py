@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,10 @@ def pooled(values: Tensor, most: int) -> Tensor:
 
 def activations(boundary: Mapping[str, Tensor]) -> Tensor:
     """Return the tensors at the cut as one short vector per row; masks and other integers are left out."""
-    floats = [tensor for tensor in boundary.values() if tensor.is_floating_point()]
-    if not floats:  # only integers cross the cut
-        floats = [tensor.float() for tensor in boundary.values()]
+    floats = list(filter(torch.is_floating_point, boundary.values()))
     parts = []
+    if not floats:  # only integers cross the cut
+        floats = list(map(Tensor.float, boundary.values()))
     for tensor in floats:
         values = tensor if tensor.ndim > 1 else tensor[:, None]
         parts.append(pooled(values, WIDTH // len(floats)))
@@ -57,13 +58,9 @@ def activations(boundary: Mapping[str, Tensor]) -> Tensor:
 
 
 class Probe:
-    """A trained server half that also returns the outputs of its layers.
+    """A copy of a trained server half that also returns the outputs of some of its layers, as many as ``depths``.
 
-    Args:
-        half: the half; it is copied.
-        device: the device to compute on.
-        depths: how many layers to observe.
-        example: a few rows of the boundary, to find out which layers contribute something of their own.
+    A few rows of the boundary serve as an example, to find out which layers contribute something of their own.
     """
 
     def __init__(self, half: ServerHalf, device: torch.device, *, depths: int, example: Mapping[str, Tensor]) -> None:
@@ -72,49 +69,45 @@ class Probe:
 
     def __call__(self, boundary: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         """Return the pooled outputs of the chosen layers, and the logits."""
-        with self._heard(set(self.names)) as heard:
+        with self._recorded(set(self.names)) as outputs:
             logits = self._half.logits(boundary).float()
-        return {name: pooled(heard[name], DEEP) for name in self.names}, logits
+        return {name: pooled(outputs[name], DEEP) for name in self.names}, logits
 
     def _chosen(self, example: Mapping[str, Tensor], depths: int) -> list[str]:
         """Choose layers behind the cut, evenly spread, including the last one before the head."""
-        with self._heard(None) as heard:
+        with self._recorded(None) as outputs:
             logits = self._half.logits(example)
-        before = [t.flatten(1) for t in example.values() if t.is_floating_point()]
+        before = [tensor.flatten(1) for tensor in example.values() if tensor.is_floating_point()]
         names: list[str] = []
-        for name, output in heard.items():
+        for name, output in outputs.items():
             flat = output.flatten(1)
             # Layers from before the cut, which the half may still contain, give all rows the same. A layer that changes
             # nothing (dropout, identity) repeats one before it, or the logits.
             differs = bool((flat != flat[:1]).any())
-            known = any(flat.shape == other.shape and torch.equal(flat, other) for other in (*before[-2:], logits))
-            if differs and not known:
+            repeats = any(flat.shape == other.shape and torch.equal(flat, other) for other in (*before[-2:], logits))
+            if differs and not repeats:
                 names.append(name)
                 before.append(flat)
+        # one more than asked for, without the first: it says least beyond the activations themselves
         places = np.unique(np.linspace(0, len(names) - 1, min(depths + 1, len(names))).round().astype(int))
-        return [names[i] for i in places[-depths:]]
+        return [names[place] for place in places[-depths:]]
 
     @contextmanager
-    def _heard(self, wanted: set[str] | None) -> Iterator[dict[str, Tensor]]:
+    def _recorded(self, wanted: set[str] | None) -> Iterator[dict[str, Tensor]]:
         """Record layers' outputs during one forward pass; None records all layers that have no layers inside."""
-        heard: dict[str, Tensor] = {}
+        outputs: dict[str, Tensor] = {}
 
-        def listen(name: str, module: nn.Module) -> Any:
-            def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-                found = output[0] if isinstance(output, tuple | list) and output else output
-                if isinstance(found, Tensor) and found.is_floating_point() and found.ndim > 1:
-                    heard[name] = found
+        def record(name: str, _module: nn.Module, _inputs: Any, output: Any) -> None:
+            first = output[0] if isinstance(output, tuple | list) and output else output
+            if isinstance(first, Tensor) and first.is_floating_point() and first.ndim > 1:
+                outputs[name] = first
 
-            return module.register_forward_hook(hook)
-
-        layers = [(n, m) for n, m in self._half.named_modules() if n and not any(True for _ in m.children())]
-        handles = [listen(n, m) for n, m in layers if wanted is None or n in wanted]
-        try:
-            with torch.no_grad():
-                yield heard
-        finally:
-            for handle in handles:
-                handle.remove()
+        with torch.no_grad(), ExitStack() as hooks:
+            for name, module in self._half.named_modules():
+                innermost = name and not list(module.children())
+                if innermost and (wanted is None or name in wanted):
+                    hooks.enter_context(module.register_forward_hook(partial(record, name)))
+            yield outputs
 
 
 def reduced(points: Tensor, most: int = 64, *, whiten: bool = False) -> Tensor:

@@ -71,21 +71,11 @@ class AttackResult:
     @property
     def strength(self) -> float:
         """Sort key of attacks: share of rows recovered, or of labels, or F1 over pairs; -1 without any."""
-        found = (self.sample_recovery, self.perfect, self.pair_f1)
-        return next((value for value in found if value is not None), -1.0)
+        for score in (self.sample_recovery, self.perfect, self.pair_f1):
+            if score is not None:
+                return score
+        return -1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        return {
-            "attack": self.attack,
-            "perfect": self.perfect,
-            "inclusive": self.inclusive,
-            "pair_f1": self.pair_f1,
-            "sample_recovery": self.sample_recovery,
-            "labels_estimated": self.labels_estimated,
-            "labels_error": self.labels_error,
-            "knows": self.knows,
-            "seconds": self.seconds,
-            "scores": dict(self.scores),
-            "notes": self.notes,
-        }
+        return {**vars(self), "scores": dict(self.scores)}

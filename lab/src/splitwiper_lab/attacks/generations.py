@@ -7,6 +7,7 @@ activations stay similar although the client's half was retrained.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -17,7 +18,6 @@ from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.features import reduced
 from splitwiper_lab.attacks.finding import AttackFinding
-from splitwiper_lab.attacks.measuring import row_codes
 from splitwiper_lab.attacks.view import Place, SeenShard
 
 _MOST = 2500
@@ -31,24 +31,20 @@ def vanished_codes(evidence: Evidence) -> Iterator[AttackFinding]:
     if not steps:
         yield AttackFinding(title, notes="no upload was ever replaced or withdrawn")
         return
-    vanished: dict[Place, dict[int, int]] = {}
+    vanished: dict[Place, Counter[int]] = {}
     together: set[frozenset[int]] = set()
     for old, new in steps:
-        after = _sizes(row_codes(new, view)) if new else {}
-        fewer = {}
-        for code, size in _sizes(row_codes(old, view)).items():
-            if after.get(code, 0) < size:
-                fewer[code] = size - after.get(code, 0)
-        vanished[old.place] = fewer
+        after = _sizes(view.codes_of(new)) if new else Counter()
+        vanished[old.place] = fewer = _sizes(view.codes_of(old)) - after  # keeps codes that lost rows, and no others
         # a withdrawn upload takes all its codes with it, which says nothing about which belong together
-        left = frozenset(code for code in fewer if code not in after)
+        left = frozenset(fewer) - frozenset(after)
         if new and left:
             together.add(left)
     groups = tuple(sorted(together, key=sorted))
-    spoken = frozenset().union(*groups)
+    grouped = frozenset().union(*groups)
     # groups are a claim only if some codes vanished together, and none is in two groups: else they contradict
-    links = sum(map(len, groups)) == len(spoken) > len(groups)
-    rest = tuple(frozenset({code}) for code in evidence.numbers if code not in spoken)
+    links = sum(map(len, groups)) == len(grouped) > len(groups)
+    rest = tuple(frozenset({code}) for code in evidence.numbers if code not in grouped)  # each code by itself
     notes = f"{len(steps)} uploads replaced or withdrawn"
     yield AttackFinding(title, groups + rest if links else None, vanished=vanished, notes=notes)
 
@@ -60,26 +56,29 @@ def vanished_rows(evidence: Evidence) -> Iterator[AttackFinding]:
         if not pairs:
             yield AttackFinding(title, notes="no upload was ever replaced")
             continue
-        gone = {old.place: _gone(evidence, old, new, match) for old, new in pairs}
-        vanished = {old.place: _sizes(row_codes(old, evidence.view)[gone[old.place]]) for old, _ in pairs}
+        gone, vanished = {}, {}
+        for old, new in pairs:
+            mask = _gone(evidence, old, new, match)
+            gone[old.place], vanished[old.place] = mask, _sizes(evidence.view.codes_of(old)[mask])
         yield AttackFinding(title, vanished=vanished, gone=gone)
 
 
 def _steps(evidence: Evidence) -> list[tuple[SeenShard, SeenShard | None]]:
     """Return replaced uploads with their replacements; the replacement of a withdrawn shard is None."""
-    present = {seen.place for seen in evidence.view.present}
-    out: list[tuple[SeenShard, SeenShard | None]] = []
-    uploads = evidence.view.uploads
-    for at, seen in enumerate(uploads):
-        later = next((other for other in uploads[at + 1 :] if other.client == seen.client), None)
-        if later is not None or seen.place not in present:
-            out.append((seen, later))
-    return out
+    held = evidence.view.held
+    steps: list[tuple[SeenShard, SeenShard | None]] = []
+    following: dict[str, SeenShard] = {}
+    for seen in reversed(evidence.view.uploads):
+        later = following.get(seen.client)
+        if later is not None or (held is not None and seen.client not in held):
+            steps.append((seen, later))
+        following[seen.client] = seen
+    return steps[::-1]
 
 
-def _sizes(codes: Array) -> dict[int, int]:
-    found, sizes = np.unique(codes, return_counts=True)
-    return dict(zip(found.tolist(), sizes.tolist(), strict=True))
+def _sizes(codes: Array) -> Counter[int]:
+    """Count the rows of each code."""
+    return Counter(np.sort(codes).tolist())  # sorted, so that codes are listed in one order
 
 
 def _gone(evidence: Evidence, old: SeenShard, new: SeenShard, match: Callable[[Array], Array]) -> Array:
@@ -91,10 +90,10 @@ def _gone(evidence: Evidence, old: SeenShard, new: SeenShard, match: Callable[[A
         raw.append((values - values.mean(0)) / values.std(0, correction=0).clamp_min(1e-6))
     points = reduced(torch.cat(raw)).cpu()  # axes that both uploads share
     before, after = points[: old.shard.rows], points[old.shard.rows :]
-    codes = [row_codes(seen, evidence.view) for seen in (old, new)]
+    old_codes, new_codes = evidence.view.codes_of(old), evidence.view.codes_of(new)
     gone = np.zeros(old.shard.rows, bool)
-    for code in np.unique(codes[0]):
-        mine, theirs = (np.flatnonzero(c == code) for c in codes)
+    for code in np.unique(old_codes):
+        mine, theirs = np.flatnonzero(old_codes == code), np.flatnonzero(new_codes == code)
         if not len(theirs):
             gone[mine] = True
         elif len(theirs) < len(mine) <= _MOST:  # an assignment takes time in the cube of its rows
@@ -109,9 +108,9 @@ def by_likeness(apart: Array) -> Array:
     >>> by_likeness(np.array([[0.0, 9.0, 9.0], [9.0, 9.0, 1.0]])).tolist()
     [True, False, True]
     """
-    found = np.zeros(apart.shape[1], bool)
-    found[linear_sum_assignment(apart)[1]] = True
-    return found
+    matched = np.zeros(apart.shape[1], bool)
+    matched[linear_sum_assignment(apart)[1]] = True
+    return matched
 
 
 def in_order(apart: Array) -> Array:
@@ -135,9 +134,9 @@ def in_order(apart: Array) -> Array:
         change = np.r_[True, best[1:] < best[:-1]]
         comes_from[i] = np.maximum.accumulate(np.where(change, np.arange(spare + 1), 0))
         best = best + costs[i]
-    found = np.zeros(columns, bool)
+    matched = np.zeros(columns, bool)
     left_out = int(best.argmin())
     for i in reversed(range(rows)):  # follow the choices back
-        found[i + left_out] = True
+        matched[i + left_out] = True
         left_out = int(comes_from[i, left_out])
-    return found
+    return matched

@@ -27,13 +27,14 @@ class Tree:
 
     def cut(self, clusters: int) -> Array:
         """Return the cluster of each point when ``clusters`` are left, or as few as the constraints allow."""
-        at = np.arange(self.size)
-        for one, other in self.merges[: max(0, self.size - max(1, clusters))]:
-            at[at == other] = one
-        return np.unique(at, return_inverse=True)[1]
+        cluster = np.arange(self.size)
+        for first, second in self.merges[: max(0, self.size - max(1, clusters))]:
+            cluster[cluster == second] = first
+        return np.unique(cluster, return_inverse=True)[1]
 
     def jump(self) -> int:
         """Return how many clusters were left before the merge with the largest increase in height."""
+        # constraints can make a later merge lower than an earlier one; a curve that only rises has one largest jump
         heights = np.maximum.accumulate(np.maximum(np.array(self.heights), 0))
         if len(heights) < 2 or not heights[-1] > 0:
             return self.size - (0 if heights.any() else len(heights))
@@ -49,25 +50,24 @@ class Tree:
 def merge_points(points: Array, weights: Array | None = None, *, cannot: Array | None = None) -> Tree:
     """Merge points by Ward's method: each time, the pair that increases the sum of squares least.
 
-    Args:
-        points: one row per point.
-        weights: how many rows each point stands for.
-        cannot: a boolean matrix: pairs that must not be merged.
+    ``weights`` are how many rows each point stands for, and ``cannot`` marks pairs (points × points) to keep apart.
     """
     weights = np.ones(len(points)) if weights is None else np.maximum(weights.astype(np.float64), 1e-9)
     centred = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
+    # |a - b|² = |a|² + |b|² - 2ab; rounding may make it a little negative, which no distance is
     squares = (centred**2).sum(1)
     distances = np.maximum(squares[:, None] + squares[None] - 2 * centred @ centred.T, 0)
+    # merging clusters of n and m rows raises the sum of squares by nm / (n + m) times their squared distance
     pull = weights[:, None] * weights[None] / (weights[:, None] + weights[None])
     return _merge(distances * pull, weights, ward=True, cannot=cannot)
 
 
-def merge_distances(distances: Array, *, cannot: Array | None = None) -> Tree:
+def merge_distances(distances: Array) -> Tree:
     """Merge by average linkage on a matrix of distances."""
-    return _merge(distances.astype(np.float64), np.ones(len(distances)), ward=False, cannot=cannot)
+    return _merge(distances.astype(np.float64), np.ones(len(distances)), ward=False)
 
 
-def _merge(distances: Array, sizes: Array, *, ward: bool, cannot: Array | None) -> Tree:
+def _merge(distances: Array, sizes: Array, *, ward: bool, cannot: Array | None = None) -> Tree:
     """Merge the closest pair until one cluster is left or no pair may be merged (Lance and Williams)."""
     distances, sizes = distances.copy(), sizes.astype(np.float64)
     if cannot is not None:
@@ -89,6 +89,7 @@ def _merge(distances: Array, sizes: Array, *, ward: bool, cannot: Array | None) 
             joined = (a * distances[i] + b * distances[j]) / (a + b)
         distances[i], distances[:, i] = joined, joined
         distances[i, i] = np.inf
+        # the merged cluster goes by the name of its first part; the second is never chosen again
         distances[j], distances[:, j] = np.inf, np.inf
         sizes[i] += b
         merges.append((i, j))

@@ -7,7 +7,8 @@ labels, and codes that stand for no label are ignored.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
+from collections.abc import Iterable
+from itertools import chain, combinations
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -25,13 +26,13 @@ def measure(finding: AttackFinding, truth: Truth, view: ServerView, *, seconds: 
     Raises:
         InputError: the truth does not fit the uploads.
     """
-    codes = _codes_scores(finding, truth, view)
+    perfect, inclusive, pair_f1 = _codes_scores(finding, truth, view)
     estimated, real = finding.labels_estimated, labels_present(truth, view)
     return AttackResult(
         attack=finding.attack,
-        perfect=codes[0],
-        inclusive=codes[1],
-        pair_f1=codes[2],
+        perfect=perfect,
+        inclusive=inclusive,
+        pair_f1=pair_f1,
         sample_recovery=_recovery(finding, truth, view),
         labels_estimated=estimated,
         labels_error=None if estimated is None else estimated - real,
@@ -60,14 +61,10 @@ def true_rows(truth: Truth, seen: SeenShard) -> Array:
 
 def labels_present(truth: Truth, view: ServerView) -> int:
     """Return Q, the number of labels among the rows that the server holds now."""
-    found = [np.unique(true_rows(truth, seen)) for seen in view.present]
-    return int((np.unique(np.concatenate(found)) >= 0).sum()) if found else 0
-
-
-def row_codes(seen: SeenShard, view: ServerView) -> Array:
-    """Return the code of each row of an upload."""
-    numbers: Array = np.array([view.numbers[label] for label in seen.shard.labels], np.int64)
-    return np.take(numbers, seen.shard.codes)
+    present: set[int] = set()
+    for seen in view.present:
+        present.update(true_rows(truth, seen).tolist())
+    return len(present - {-1})  # -1 marks cover rows, which have no label
 
 
 # --- codes ---------------------------------------------------------------------------------------------------
@@ -79,24 +76,33 @@ def _codes_scores(
     """Return perfect accuracy, inclusive accuracy, and F1 over pairs."""
     if finding.groups is None or truth.codes is None:
         return None, None, None
-    seen = {view.numbers[label] for upload in view.present for label in upload.shard.labels}
-    real = [frozenset(codes) & seen for codes in truth.codes.values()]
-    real = [codes for codes in real if codes]
+    labels = chain.from_iterable(upload.shard.labels for upload in view.present)
+    real = _within(truth.codes.values(), frozenset(map(view.numbers.__getitem__, labels)))
     if not real:
         return None, None, None
     # codes that stand for no label (of cover rows) are taken out of groups: they neither spoil one nor make one
-    owned = frozenset().union(*real)
-    groups = [group & owned for group in finding.groups if group & owned]
-    perfect = sum(codes in groups for codes in real) / len(real)
-    inclusive = sum(any(codes <= group for group in groups) for codes in real) / len(real)
+    groups = _within(finding.groups, frozenset().union(*real))
+    perfect = inclusive = 0
+    for codes in real:
+        perfect += codes in groups
+        inclusive += any(map(codes.issubset, groups))
+    shares = perfect / len(real), inclusive / len(real)
     pairs, claimed = _pairs(real), _pairs(groups)
     if not pairs:
-        return perfect, inclusive, None
-    return perfect, inclusive, 2 * len(pairs & claimed) / (len(pairs) + len(claimed))
+        return *shares, None
+    return *shares, 2 * len(pairs & claimed) / (len(pairs) + len(claimed))
 
 
-def _pairs(groups: list[frozenset[int]]) -> set[tuple[int, int]]:
-    return {pair for group in groups for pair in combinations(sorted(group), 2)}
+def _within(groups: Iterable[Iterable[int]], codes: frozenset[int]) -> list[frozenset[int]]:
+    """Return the part of each group that is among some codes, without empty groups."""
+    return list(filter(None, map(codes.intersection, groups)))
+
+
+def _pairs(groups: Iterable[frozenset[int]]) -> set[tuple[int, int]]:
+    pairs: set[tuple[int, int]] = set()
+    for group in groups:
+        pairs.update(combinations(sorted(group), 2))
+    return pairs
 
 
 # --- rows ----------------------------------------------------------------------------------------------------
@@ -126,18 +132,20 @@ def _clusters(finding: AttackFinding, seen: SeenShard, view: ServerView) -> Arra
         return finding.rows.get(seen.place)
     if finding.groups is None:
         return None
-    group = {code: at for at, codes in enumerate(finding.groups) for code in codes}
-    other = len(finding.groups)  # codes outside all groups are clusters of their own
-    return np.array([group.get(code, other + code) for code in row_codes(seen, view).tolist()], np.int64)
+    codes = view.codes_of(seen)
+    clusters = len(finding.groups) + codes  # codes outside all groups are clusters of their own
+    for number, group in enumerate(finding.groups):
+        clusters[np.isin(codes, list(group))] = number
+    return clusters
 
 
 def contingency(rows: Array, columns: Array) -> Array:
     """Count how often each pair of values occurs."""
     a = np.unique(rows, return_inverse=True)[1]
     b = np.unique(columns, return_inverse=True)[1]
-    out = np.zeros((a.max() + 1, b.max() + 1), np.int64)
-    np.add.at(out, (a, b), 1)
-    return out
+    table = np.zeros((a.max() + 1, b.max() + 1), np.int64)
+    np.add.at(table, (a, b), 1)  # unlike ``table[a, b] += 1``, this counts repeated pairs
+    return table
 
 
 # --- forgotten rows ------------------------------------------------------------------------------------------
@@ -149,31 +157,32 @@ def _forgotten(finding: AttackFinding, truth: Truth, view: ServerView) -> dict[s
         return {}
     uploads = {seen.place: seen for seen in view.uploads}
     codes, rows = Counter[str](), Counter[str]()
+    number_claimed = 0
     for place, vanished in finding.vanished.items():
+        number_claimed += sum(vanished.values())
         real = _really_gone(truth, uploads, place)
         if real is None:
             continue
-        had = set(row_codes(uploads[place], view)[real].tolist())
-        said = {code for code, number in vanished.items() if number}
-        codes.update(both=len(had & said), said=len(said), real=len(had))
+        lost = set(view.codes_of(uploads[place])[real].tolist())
+        claimed = {code for code, number in vanished.items() if number}
+        codes.update(both=len(lost & claimed), claimed=len(claimed), real=len(lost))
         if finding.gone is not None and truth.ids is not None and place in finding.gone:
             gone = finding.gone[place]
-            rows.update(both=int((gone & real).sum()), said=int(gone.sum()), real=int(real.sum()))
-    out = {"rows_said_forgotten": float(sum(sum(v.values()) for v in finding.vanished.values()))}
-    for what, found in (("codes", codes), ("rows", rows)):
-        if found["real"] or found["said"]:
-            out[f"{what}_precision"] = found["both"] / max(1, found["said"])
-            out[f"{what}_recall"] = found["both"] / max(1, found["real"])
-    return out
+            rows.update(both=int((gone & real).sum()), claimed=int(gone.sum()), real=int(real.sum()))
+    scores = {"rows_said_forgotten": float(number_claimed)}
+    for kind, counted in (("codes", codes), ("rows", rows)):
+        if counted["real"] or counted["claimed"]:
+            scores[f"{kind}_precision"] = counted["both"] / max(1, counted["claimed"])
+            scores[f"{kind}_recall"] = counted["both"] / max(1, counted["real"])
+    return scores
 
 
 def _really_gone(truth: Truth, uploads: dict[Place, SeenShard], place: Place) -> Array | None:
     """Mark rows of an upload that its successor lacks; compare labels where rows have no ids."""
-    after = min((g for c, g in uploads if c == place[0] and g > place[1]), default=None)
+    later = min((other for other in uploads if other[0] == place[0] and other > place), default=None)
     known = truth.ids or {}
-    if after is None:
+    if later is None:
         return np.ones(uploads[place].shard.rows, bool)  # the upload was withdrawn
-    later = (place[0], after)
     if place in known and later in known:
         return ~np.isin(known[place], known[later])
     if place not in truth.rows or later not in truth.rows:

@@ -43,21 +43,14 @@ def load_attack(name: str) -> Attack:
 
 
 def outside_attacks(attacks: Sequence[Attack], labels: int) -> list[Attack]:
-    """Return attacks in the form that the suite calls, which takes evidence only.
-
-    Args:
-        attacks: the attacks.
-        labels: the number of labels, for those that can use it.
-    """
-    out: list[Attack] = []
+    """Return attacks in the form that the suite calls, which takes evidence only; some can use the number of labels."""
+    runs: list[Attack] = []
     for attack in attacks:
-        if not _takes_labels(attack):
-            out.append(partial(_run, attack, "", {}))
-            continue
-        out.append(partial(_run, attack, "", {"labels": None}))
-        if labels:
-            out.append(partial(_run, attack, "Q", {"labels": labels}))
-    return out
+        takes_labels = _takes_labels(attack)
+        runs.append(partial(_run, attack, "", {"labels": None} if takes_labels else {}))
+        if takes_labels and labels:
+            runs.append(partial(_run, attack, "Q", {"labels": labels}))
+    return runs
 
 
 def _takes_labels(attack: Attack) -> bool:

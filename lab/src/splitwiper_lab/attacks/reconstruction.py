@@ -8,6 +8,8 @@ server gives to joining clients, or from a colluding client: its inputs, and its
 from __future__ import annotations
 
 import copy
+import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +20,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from splitwiper.errors import InputError
-from splitwiper.training.cache import Cache, to_device
+from splitwiper.store import files
+from splitwiper.training.cache import to_device
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.features import activations
 from splitwiper_lab.attacks.finding import AttackFinding
-from splitwiper_lab.attacks.png import contact_sheet
 from splitwiper_lab.attacks.view import Place, SeenShard
 
 _PATCHES = 60_000
 _LEARNED, _TRIED, _SHOWN = 2000, 256, 16
 _PENALTY = 1e-3
+_COLUMNS, _ENLARGED = 8, 3
+"""Pictures in a line of a contact sheet, and pixels of the sheet per pixel of a picture."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,16 @@ def reconstruction(evidence: Evidence, pictures: Pictures) -> Iterator[AttackFin
         InputError: the inputs do not fit the uploads.
     """
     titles = ("inputs rebuilt, public inputs", "inputs rebuilt, a client that talks")
-    known = [seen for seen in evidence.view.present if seen.place in pictures.inputs]
-    if any(len(pictures.inputs[seen.place]) != seen.shard.rows for seen in known):
-        raise InputError("pictures.inputs has another number of rows than the uploads; give one input per row.")
+    known = []
+    for seen in evidence.view.present:
+        if seen.place in pictures.inputs:
+            known.append(seen)
+            if len(pictures.inputs[seen.place]) != seen.shard.rows:
+                raise InputError("pictures.inputs has another number of rows than the uploads; give one input per row.")
     if not known or pictures.inputs[known[0].place].dtype.kind not in "fu":  # token ids are signed integers
+        notes = "no inputs were given to compare with, or they are not numbers"
         for title in titles:
-            yield AttackFinding(
-                title, knows="aux", notes="no inputs were given to compare with, or they are not numbers"
-            )
+            yield AttackFinding(title, knows="aux", notes=notes)
         return
     target, teller = known[-1], known[0]
     tried, learned = _halves(evidence, target, teller)
@@ -72,8 +78,8 @@ def reconstruction(evidence: Evidence, pictures: Pictures) -> Iterator[AttackFin
         with torch.no_grad():
             sent = copy.deepcopy(pictures.client).eval().to(evidence.device)(public)
         yield _scored(evidence, titles[0], (sent, public.float()), seen_at, wanted, pictures.to)
-    told = _inputs(evidence, pictures.inputs[teller.place], learned)
-    yield _scored(evidence, titles[1], (_boundary(evidence, teller, learned), told), seen_at, wanted, pictures.to)
+    pairs = _boundary(evidence, teller, learned), _inputs(evidence, pictures.inputs[teller.place], learned)
+    yield _scored(evidence, titles[1], pairs, seen_at, wanted, pictures.to)
 
 
 def _halves(evidence: Evidence, target: SeenShard, teller: SeenShard) -> tuple[Array, Array]:
@@ -91,9 +97,7 @@ def _inputs(evidence: Evidence, inputs: Array, index: Array) -> Tensor:
 
 
 def _boundary(evidence: Evidence, seen: SeenShard, index: Array) -> dict[str, Tensor]:
-    columns = evidence.view.columns
-    cache = Cache([seen.shard], seen.shard.labels, names=[c.name for c in columns], columns=columns)
-    return to_device(cache.batch(index)[0], evidence.device)
+    return to_device(evidence.view.cache([seen]).batch(index)[0], evidence.device)
 
 
 def _scored(
@@ -106,40 +110,33 @@ def _scored(
 ) -> AttackFinding:
     """Learn from pairs of activations and inputs, reconstruct others, and compare with the mean of the known inputs."""
     sent, inputs = learned
-    found = rebuild(sent, inputs, seen, seed=evidence.seed)
+    rebuilt = rebuild(sent, inputs, seen, seed=evidence.seed)
     low, high = inputs.min(), inputs.max()
-    mean = inputs.mean(0, keepdim=True).expand_as(wanted)
-    found, wanted, mean = (((x - low) / (high - low).clamp_min(1e-12)).clamp(0, 1) for x in (found, wanted, mean))
-    scores = {"psnr": psnr(found, wanted), "psnr_of_mean": psnr(mean, wanted)}
-    left = (found - wanted).square().sum() / (mean - wanted).square().sum().clamp_min(1e-12)
+
+    def scaled(values: Tensor) -> Tensor:
+        return ((values - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)
+
+    rebuilt, wanted, mean = scaled(rebuilt), scaled(wanted), scaled(inputs.mean(0, keepdim=True).expand_as(wanted))
+    scores = {"psnr": psnr(rebuilt, wanted), "psnr_of_mean": psnr(mean, wanted)}
+    left = (rebuilt - wanted).square().sum() / (mean - wanted).square().sum().clamp_min(1e-12)
     scores["explained"] = float(1 - left)
     if wanted.ndim == 4:
-        scores |= {"ssim": ssim(found, wanted), "ssim_of_mean": ssim(mean, wanted)}
+        scores |= {"ssim": ssim(rebuilt, wanted), "ssim_of_mean": ssim(mean, wanted)}
         if to is not None:
             name = title.split(", ")[1].replace(" ", "-")
-            contact_sheet(to / f"{name}.png", *(x[:_SHOWN].cpu().numpy() for x in (wanted, found)))
+            contact_sheet(to / f"{name}.png", wanted[:_SHOWN].cpu().numpy(), rebuilt[:_SHOWN].cpu().numpy())
     return AttackFinding(title, knows="aux", scores=scores, notes=f"learned from {len(inputs)} rows")
 
 
 def rebuild(sent: Mapping[str, Tensor], inputs: Tensor, seen: Mapping[str, Tensor], *, seed: int = 0) -> Tensor:
-    """Reconstruct inputs from activations, by ridge regression learned from pairs.
-
-    Args:
-        sent: activations of known inputs.
-        inputs: the known inputs.
-        seen: activations of the inputs to reconstruct.
-        seed: the seed that patches are sampled with.
-    """
+    """Reconstruct inputs from the activations seen, by ridge regression learned from known inputs and theirs (sent)."""
     maps, others = next(iter(sent.values())), next(iter(seen.values()))
     # patch by patch only if each activation lies over a square of whole pixels, equally large in both directions
-    fits = False
-    if maps.ndim == 4 == inputs.ndim:
-        (down, rest_down), (right, rest_right) = (divmod(inputs.shape[d], maps.shape[d]) for d in (2, 3))
-        fits = down == right and rest_down == rest_right == 0
-    if not fits:
+    factor = inputs.shape[2] // maps.shape[2] if maps.ndim == 4 == inputs.ndim else 0
+    if not factor or (maps.shape[2] * factor, maps.shape[3] * factor) != inputs.shape[2:]:
         weights = _ridge(activations(sent), inputs.flatten(1))
         return _applied(activations(seen), weights).view(-1, *inputs.shape[1:])
-    factor = inputs.shape[2] // maps.shape[2]
+    # the pixels under each position: (pictures · positions) × (channels · factor²)
     targets = functional.pixel_unshuffle(inputs, factor).flatten(2).transpose(1, 2).flatten(0, 1)
     pictures = len(inputs)
     chosen = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed))[:_PATCHES].to(targets.device)
@@ -160,8 +157,10 @@ def _patches(maps: Tensor) -> Tensor:
 
 
 def _ridge(x: Tensor, y: Tensor) -> Tensor:
+    """Return the weights (with a last row for the constant) that predict y from x, in double precision."""
     x = torch.cat([x, torch.ones_like(x[:, :1])], dim=1).double()
     gram = x.T @ x
+    # relative to the activations' own size, so that one penalty fits every network
     penalty = _PENALTY * gram.diagonal().mean() * torch.eye(len(gram), device=x.device, dtype=x.dtype)
     solved: Tensor = torch.linalg.solve(gram + penalty, x.T @ y.double())
     return solved.float()
@@ -184,7 +183,46 @@ def ssim(found: Tensor, wanted: Tensor) -> float:
         return functional.avg_pool2d(x, window, stride=1)
 
     a, b = mean(found), mean(wanted)
+    # Wang et al. 2004, with constants for values from 0 to 1; windows all count alike
     both = mean(found * wanted) - a * b
     spread = mean(found.square()) - a.square() + mean(wanted.square()) - b.square()
     score = (2 * a * b + 1e-4) * (2 * both + 9e-4) / ((a.square() + b.square() + 1e-4) * (spread + 9e-4))
     return float(score.mean())
+
+
+def png(picture: Array) -> bytes:
+    """Encode a picture (height × width, or height × width × 3, of bytes) as a PNG file.
+
+    >>> png(np.zeros((2, 3), np.uint8))[1:4]
+    b'PNG'
+    """
+    colour = 2 if picture.ndim == 3 else 0
+    height, width = picture.shape[:2]
+    lines = np.ascontiguousarray(picture, np.uint8).reshape(height, -1)
+    # each line starts with the number of its filter: 0 for none
+    data = np.pad(lines, ((0, 0), (1, 0))).tobytes()
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data, 9)) + chunk(b"IEND", b"")
+
+
+def contact_sheet(path: Path, originals: Array, reconstructions: Array) -> None:
+    """Write pictures (rows × channels × height × width, from 0 to 1) in pairs of lines, originals first."""
+    lines = []
+    for start in range(0, len(originals), _COLUMNS):
+        for pictures in (originals, reconstructions):
+            lines.append(_line(pictures[start : start + _COLUMNS]))
+    sheet = np.concatenate(lines, axis=0)
+    files.write_bytes(path, png(sheet[:, :, 0] if sheet.shape[2] == 1 else sheet))
+
+
+def _line(pictures: Array) -> Array:
+    """Return a line of enlarged pictures: height × width × channels, in bytes."""
+    channels = 3 if pictures.shape[1] >= 3 else 1
+    shown = np.ones((_COLUMNS, channels, pictures.shape[2] + 1, pictures.shape[3] + 1))  # a white border
+    shown[: len(pictures), :, :-1, :-1] = pictures[:, :channels].clip(0, 1)
+    large = (255 * shown).round().astype(np.uint8).repeat(_ENLARGED, axis=2).repeat(_ENLARGED, axis=3)
+    return np.concatenate(list(large.transpose(0, 2, 3, 1)), axis=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from splitwiper.formats import NONE, percent, seconds
 from splitwiper_lab.attacks.finding import AttackResult
@@ -18,8 +19,8 @@ def table(results: Sequence[AttackResult]) -> list[tuple[str, ...]]:
     for result in results:
         pairs = NONE if result.pair_f1 is None else f"{result.pair_f1:.2f}"
         shares = map(percent, (result.sample_recovery, result.perfect, result.inclusive))
-        told = _TOLD.get(result.knows, result.knows)
-        rows.append((result.attack, told, *shares, pairs, _labels(result), seconds(result.seconds)))
+        hint = _TOLD.get(result.knows, result.knows)
+        rows.append((result.attack, hint, *shares, pairs, _labels(result), seconds(result.seconds)))
     return rows
 
 
@@ -32,57 +33,59 @@ def _labels(result: AttackResult) -> str:
 
 def verdict(results: Sequence[AttackResult]) -> str:
     """Summarise results in a paragraph: the strongest attack, the strongest without side information, and guessing."""
-    real = [r for r in results if r.attack not in (GUESS, AS_SEEN) and r.strength >= 0]
-    by_name = {r.attack: r for r in results}
+    real, untold, guess, counted = [], [], None, 0
+    for result in results:
+        if result.attack == GUESS:
+            guess = result.sample_recovery
+        elif result.attack != AS_SEEN and result.strength >= 0:
+            real.append(result)
+            if not result.knows:
+                untold.append(result)
+                counted += result.labels_estimated is not None and not result.labels_error
     if not real:
         return "No attack applies: the server holds no rows, or too little to group them."
-    best = max(real, key=lambda r: r.strength)
-    parts = [f"The strongest attack ({best.attack}{_being_told(best)}) {_worth(best)}."]
-    untold = [r for r in real if not r.knows]
+    best = max(real, key=attrgetter("strength"))
+    knowing = f", told {_TOLD.get(best.knows, best.knows)}" if best.knows else ""
+    parts = [f"The strongest attack ({best.attack}{knowing}) {_worth(best)}."]
     if best.knows and untold:
-        alone = max(untold, key=lambda r: r.strength)
+        alone = max(untold, key=attrgetter("strength"))
         parts.append(f"Without a hint, the server does best with {alone.attack}, which {_worth(alone)}.")
-    if (guess := by_name.get(GUESS)) and guess.sample_recovery is not None:
-        parts.append(f"Knowing nothing gives {percent(guess.sample_recovery)}.")
-    counted = [r for r in untold if r.labels_estimated is not None and not r.labels_error]
+    if guess is not None:
+        parts.append(f"Knowing nothing gives {percent(guess)}.")
     if counted:
-        parts.append(f"{len(counted)} of the attacks without a hint get the number of labels right.")
+        parts.append(f"{counted} of the attacks without a hint get the number of labels right.")
     parts += _others(results)
     if len(real) > 1:
-        parts.append(f"The strongest of {len(real)} is picked by the truth, which a server could not do.")
+        parts.append(f"The strongest of {len(real)} was chosen by the true labels, which a real server does not have.")
     return " ".join(parts)
-
-
-def _being_told(result: AttackResult) -> str:
-    return f", told {_TOLD[result.knows]}" if result.knows in ("Q", "aux") else ""
 
 
 def _worth(result: AttackResult) -> str:
     """Say what a result means, as the end of a sentence."""
     if result.sample_recovery is None:
         return f"finds the codes of {percent(result.perfect)} of the labels"
-    found = f"recovers the true label of {percent(result.sample_recovery)} of the rows, up to names"
+    meaning = f"recovers the true label of {percent(result.sample_recovery)} of the rows, up to names"
     if result.perfect is not None:
-        found += f", and exactly the codes of {percent(result.perfect)} of the labels"
-    return found
+        meaning += f", and exactly the codes of {percent(result.perfect)} of the labels"
+    return meaning
 
 
 def _others(results: Sequence[AttackResult]) -> list[str]:
     """Return sentences about forgotten rows and reconstructed inputs."""
-    out = []
-    gone = [r for r in results if "codes_recall" in r.scores]
+    sentences = []
+    gone = [result.scores for result in results if "codes_recall" in result.scores]
     if gone:
-        best = max(gone, key=lambda r: (r.scores.get("rows_recall", 0.0), r.scores["codes_recall"]))
-        found = f"Of what was forgotten, it finds {percent(best.scores['codes_recall'])} of the codes"
-        if "rows_recall" in best.scores:
-            precision = percent(best.scores["rows_precision"])
-            found += f" and {percent(best.scores['rows_recall'])} of the rows (precision {precision})"
-        out.append(f"{found}, if it kept the erased uploads.")
-    rebuilt = [r for r in results if "psnr" in r.scores]
+        scores = max(gone, key=lambda scores: (scores.get("rows_recall", 0.0), scores["codes_recall"]))
+        sentence = f"Of what was forgotten, it finds {percent(scores['codes_recall'])} of the codes"
+        if "rows_recall" in scores:
+            precision = percent(scores["rows_precision"])
+            sentence += f" and {percent(scores['rows_recall'])} of the rows (precision {precision})"
+        sentences.append(f"{sentence}, if it kept the erased uploads.")
+    rebuilt = [result for result in results if "psnr" in result.scores]
     if rebuilt:
-        best = max(rebuilt, key=lambda r: r.scores["psnr"])
-        out.append(
+        best = max(rebuilt, key=lambda result: result.scores["psnr"])
+        sentences.append(
             f"Inputs are rebuilt at {best.scores['psnr']:.1f}\xa0dB ({best.attack.split(', ')[-1]}); their mean alone "
             f"gives {best.scores['psnr_of_mean']:.1f}\xa0dB."
         )
-    return out
+    return sentences

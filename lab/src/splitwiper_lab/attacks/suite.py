@@ -12,19 +12,24 @@ import torch
 
 from splitwiper.progress import Progress
 from splitwiper_lab.attacks.auxiliary import auxiliary, known_rows
-from splitwiper_lab.attacks.cells import merged_cells
-from splitwiper_lab.attacks.code_means import birch_means, kmeans_means, merged_means
-from splitwiper_lab.attacks.code_mixture import code_mixture
+from splitwiper_lab.attacks.code_groups import (
+    birch_means,
+    confusion,
+    equal_counts,
+    feature_means,
+    head_rows,
+    kmeans_means,
+    like_counts,
+    merged_means,
+    row_matching,
+)
 from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.finding import AttackFinding, AttackResult
 from splitwiper_lab.attacks.generations import vanished_codes, vanished_rows
 from splitwiper_lab.attacks.measuring import labels_present, measure, true_rows
 from splitwiper_lab.attacks.outside import Attack, outside_attacks
-from splitwiper_lab.attacks.own_model import confusion, feature_means, head_rows
 from splitwiper_lab.attacks.reconstruction import Pictures, reconstruction
-from splitwiper_lab.attacks.row_clusters import row_clusters
-from splitwiper_lab.attacks.row_counts import equal_counts, like_counts
-from splitwiper_lab.attacks.row_matching import row_matching
+from splitwiper_lab.attacks.row_clusters import code_mixture, merged_cells, row_clusters
 from splitwiper_lab.attacks.truth import Truth
 from splitwiper_lab.attacks.view import ServerView
 
@@ -34,16 +39,7 @@ AS_SEEN = "codes taken for labels"
 """The result without masking: every code a label of its own."""
 _FEW = 20_000
 
-ON_CODES = (
-    kmeans_means,
-    birch_means,
-    merged_means,
-    feature_means,
-    confusion,
-    head_rows,
-    row_matching,
-    like_counts,
-)
+ON_CODES = (kmeans_means, birch_means, merged_means, feature_means, confusion, head_rows, row_matching, like_counts)
 """Attacks that group codes, with the number of labels and without."""
 
 
@@ -104,18 +100,19 @@ def _threads(evidence: Evidence) -> Iterator[None]:
 def _attacks(evidence: Evidence, truth: Truth, aux: int, pictures: Pictures | None) -> list[Attack]:
     """Return the attacks in order, with side information bound as arguments: it enters only here."""
     labels = labels_present(truth, evidence.view)
-    out: list[Attack] = [baselines, equal_counts, vanished_codes, vanished_rows]
+    attacks: list[Attack] = [baselines, equal_counts, vanished_codes, vanished_rows]
     for attack in ON_CODES:
-        out.append(attack)
+        attacks.append(attack)
         if labels:
-            out.append(partial(attack, labels=labels))
-    out += [partial(attack, labels=labels) for attack in (row_clusters, merged_cells, code_mixture)]
+            attacks.append(partial(attack, labels=labels))
+    for clustering in (row_clusters, merged_cells, code_mixture):
+        attacks.append(partial(clustering, labels=labels))
     if aux and len(evidence.index):
         every = np.concatenate([true_rows(truth, seen) for seen in evidence.view.present])[evidence.index]
-        out.append(partial(auxiliary, known=known_rows(every, aux, seed=evidence.seed)))
+        attacks.append(partial(auxiliary, known=known_rows(every, aux, seed=evidence.seed)))
     if pictures is not None:
-        out.append(partial(reconstruction, pictures=pictures))
-    return out
+        attacks.append(partial(reconstruction, pictures=pictures))
+    return attacks
 
 
 def baselines(evidence: Evidence) -> Iterator[AttackFinding]:
@@ -123,9 +120,5 @@ def baselines(evidence: Evidence) -> Iterator[AttackFinding]:
     every = frozenset(evidence.numbers)
     yield AttackFinding(GUESS, (every,) if every else None, notes="no attack: what knowing nothing gives")
     alone = tuple(frozenset({code}) for code in evidence.numbers)
-    yield AttackFinding(
-        AS_SEEN,
-        alone or None,
-        labels_estimated=len(alone),
-        notes="no attack: what the server sees without any work",
-    )
+    notes = "no attack: what the server sees without any work"
+    yield AttackFinding(AS_SEEN, alone or None, labels_estimated=len(alone), notes=notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,10 @@ class Truth:
             NotFoundError: a client has unfinished work, so the server and the client hold different rows.
         """
         sent = dict(_sent(federation))
-        labels = in_order(label for some in sent.values() for label in some.held)
-        number = {label: at for at, label in enumerate(labels)}
+        labels = in_order(chain.from_iterable(sending.held for sending in sent.values()))
         rows, ids = {}, {}
         for place, sending in sent.items():
-            rows[place] = _moved(sending.held, sending.truth(), number)
+            rows[place] = _moved(sending.held, sending.truth(), labels)
             ids[place] = sending.sources()
         return cls(labels, rows, _codes(federation, labels), ids)
 
@@ -57,9 +57,9 @@ class Truth:
         """Write the truth to a new file."""
         codes = None
         if self.codes is not None:
-            codes = [[label.text, list(some)] for label, some in self.codes.items()]
+            codes = [[label.text, list(numbers)] for label, numbers in self.codes.items()]
         places = list(self.rows)
-        text = json.dumps({"labels": [x.text for x in self.labels], "codes": codes, "places": places})
+        text = json.dumps({"labels": [label.text for label in self.labels], "codes": codes, "places": places})
         arrays: dict[str, Any] = {}
         for n, place in enumerate(places):
             arrays[f"rows{n}"] = self.rows[place]
@@ -84,7 +84,7 @@ class Truth:
                     rows[place] = held[f"rows{n}"]
                     if f"ids{n}" in held:
                         ids[place] = held[f"ids{n}"]
-            codes = about["codes"] and {Label.parse(text): tuple(some) for text, some in about["codes"]}
+            codes = about["codes"] and {Label.parse(text): tuple(numbers) for text, numbers in about["codes"]}
             return cls(tuple(map(Label.parse, about["labels"])), rows, codes, ids or None)
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise FormatError(f"{path} does not hold the truth about a snapshot ({problem}).") from problem
@@ -92,31 +92,31 @@ class Truth:
     def joined(self, *others: Truth) -> Truth:
         """Join this truth with others, for example those from before and after an unlearning."""
         every = (self, *others)
-        labels = in_order(label for truth in every for label in truth.labels)
-        number = {label: at for at, label in enumerate(labels)}
+        labels = in_order(chain.from_iterable(truth.labels for truth in every))
         rows: dict[Place, Array] = {}
         ids: dict[Place, Array] = {}
         for truth in every:
             for place, values in truth.rows.items():
-                rows[place] = _moved(truth.labels, values, number)
+                rows[place] = _moved(truth.labels, values, labels)
             ids |= truth.ids or {}
         return Truth(labels, rows, _joined_codes(every, labels), ids or None)
 
 
-def _moved(table: Sequence[Label], rows: Array, number: Mapping[Label, int]) -> Array:
+def _moved(table: Sequence[Label], rows: Array, labels: Sequence[Label]) -> Array:
     """Convert indices into one table of labels to indices into another; -1 stays -1."""
-    return np.take(np.array([*(number[x] for x in table), -1], np.int64), rows)
+    places = [*map(labels.index, table), -1]  # index -1 finds the last entry, which is -1
+    return np.take(np.array(places, np.int64), rows)
 
 
 def _joined_codes(every: tuple[Truth, ...], labels: tuple[Label, ...]) -> dict[Label, tuple[int, ...]] | None:
     joined: dict[Label, tuple[int, ...]] = {}
+    plain = True
     for truth in every:
         if truth.codes is None:
             return None
         joined |= truth.codes
-    if all(truth.codes == _plain(truth.labels) for truth in every):
-        return _plain(labels)  # plain codes are indices, which change when the table grows
-    return joined
+        plain = plain and truth.codes == _plain(truth.labels)
+    return _plain(labels) if plain else joined  # plain codes are indices, which change when the table grows
 
 
 def _plain(labels: tuple[Label, ...]) -> dict[Label, tuple[int, ...]]:
@@ -129,12 +129,14 @@ def _codes(federation: Federation, labels: tuple[Label, ...]) -> dict[Label, tup
     if not masking.is_on:
         return _plain(labels)
     codebook = federation.codebook()
-    return {label: codebook.of(label) for label in labels} if codebook is not None and masking.mode != "keyed" else None
+    if codebook is None or masking.mode == "keyed":
+        return None
+    return dict(zip(labels, map(codebook.of, labels), strict=True))
 
 
 def inputs_of(federation: Federation) -> dict[Place, Array]:
     """Return the first input of every row, in the order of the shards: to score reconstructions."""
-    return {place: next(iter(some.inputs().values())) for place, some in _sent(federation)}
+    return {place: next(iter(sending.inputs().values())) for place, sending in _sent(federation)}
 
 
 def _sent(federation: Federation) -> Iterator[tuple[Place, Sending]]:

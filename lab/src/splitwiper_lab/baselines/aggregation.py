@@ -25,7 +25,8 @@ def by_rows(rows: Sequence[int]) -> list[float]:
     >>> by_rows([30, 10])
     [0.75, 0.25]
     """
-    return [count / sum(rows) for count in rows]
+    total = sum(rows)
+    return [count / total for count in rows]
 
 
 WEIGHTS: dict[str, Callable[[Sequence[int]], list[float]]] = {"mean": mean, "rows": by_rows}

@@ -17,27 +17,24 @@ Tap = Callable[[str, str, Message], Message]
 LABEL, GONE = "@label", "@gone"
 """Message keys of the rows' labels, and of the mask of rows to forget."""
 _KINDS = {
+    torch.int64: "I64",
     torch.float64: "F64",
     torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
     torch.int32: "I32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
     torch.int16: "I16",
     torch.int8: "I8",
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_ORDER = ("I64", "F64", "F32", "I32", "BF16", "F16", "I16", "I8", "U8", "BOOL")
-"""Types in the order in which safetensors writes them."""
+"""Names of types, in the order in which safetensors writes them."""
 
 
 class Channel:
-    """Counts traffic, as the bytes of a safetensors message with the same tensors.
+    """Counts traffic at the clients' meters, as the bytes of a safetensors message with the same tensors.
 
-    Args:
-        meters: the clients' meters, by name.
-        tap: receives every message and may replace it, for example by a decoded copy of its bytes.
+    A tap receives every message and may replace it, for example by a decoded copy of its bytes.
     """
 
     def __init__(self, meters: Mapping[str, Meter], tap: Tap | None = None) -> None:
@@ -61,17 +58,21 @@ def size(message: Mapping[str, Tensor]) -> int:
     >>> size({"x": torch.zeros(2, 3)})
     96
     """
-    key = tuple(sorted((name, _KINDS[t.dtype], tuple(t.shape), t.nbytes) for name, t in message.items()))
-    return _header(key) + sum(t.nbytes for t in message.values())
+    order, total = list(_KINDS), 0
+    entries = []
+    for name, tensor in message.items():
+        entries.append((order.index(tensor.dtype), name, tuple(tensor.shape), tensor.nbytes))
+        total += tensor.nbytes
+    return _header(tuple(sorted(entries))) + total
 
 
-@lru_cache(maxsize=4096)
-def _header(entries: tuple[tuple[str, str, tuple[int, ...], int], ...]) -> int:
+@lru_cache(maxsize=4096)  # messages of the same shapes are sent in every batch
+def _header(entries: tuple[tuple[int, str, tuple[int, ...], int], ...]) -> int:
     """Return the bytes of a safetensors header: tensors sorted by type and name, padded to eight bytes."""
-    order = sorted(entries, key=lambda e: (_ORDER.index(e[1]), e[0]))
-    at, header = 0, {}
-    for name, kind, shape, nbytes in order:
-        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + nbytes]}
-        at += nbytes
+    kinds = list(_KINDS.values())
+    start, header = 0, {}
+    for kind, name, shape, nbytes in entries:
+        header[name] = {"dtype": kinds[kind], "shape": list(shape), "data_offsets": [start, start + nbytes]}
+        start += nbytes
     raw = len(json.dumps(header, separators=(",", ":")).encode())
     return 8 + raw + -raw % 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,18 @@ from splitwiper.training.feeding import Feed
 from splitwiper_lab.baselines.channel import GONE, LABEL, Message
 from splitwiper_lab.baselines.meters import Meter
 from splitwiper_lab.baselines.network import Network
-from splitwiper_lab.baselines.objectives import Objective
-from splitwiper_lab.baselines.party import FEATURES, SHARE, TAUGHT, Teachers, TrainingSide, gradient_of, plain, wide
+from splitwiper_lab.baselines.party import (
+    FEATURES,
+    SHARE,
+    TAUGHT,
+    Objective,
+    Teachers,
+    TrainingSide,
+    gradient_of,
+    plain,
+    selected,
+    wide,
+)
 
 
 class BaselineClient(TrainingSide):
@@ -45,6 +54,7 @@ class BaselineClient(TrainingSide):
         self._codes, self._gone = parts[CODE] if self._objective.labels else None, gone
         with self.meter.work("forward", len(gone)), self._precision():
             inputs, whose = self._feed.decode(parts), f"client {self.name!r}"
+            # before the own stem, which may change its inputs in place
             taught = self._taught(self._teachers, inputs, gone, whose) if self._teachers else {}
             self._sent = self._computed(self._stem, inputs, whose)
             message = {name: plain(tensor) for name, tensor in self._sent.items()} | taught
@@ -56,15 +66,18 @@ class BaselineClient(TrainingSide):
 
     def _taught(self, teachers: Teachers, inputs: Mapping[str, Tensor], gone: Tensor, whose: str) -> Message:
         """Return the right teacher's stem outputs for each row. Its inputs are copies, as the stem may change them."""
-        ask = partial(self._computed, whose=whose)
+        taught = {}
         with torch.no_grad():
-            own = {name: tensor.clone() for name, tensor in inputs.items()}
-            keep = {name: plain(tensor) for name, tensor in ask(teachers.preserver.stems[self.name], own).items()}
+            copies = {name: tensor.clone() for name, tensor in inputs.items()}
+            kept = self._computed(teachers.preserver.stems[self.name], copies, whose)
+            lost = None
             if bool(gone.any()):
-                chosen = {name: tensor[gone] for name, tensor in inputs.items()}
-                for name, tensor in ask(teachers.destroyer.stems[self.name], chosen).items():
-                    keep[name][gone] = plain(tensor)
-        return {f"{TAUGHT}{name}": keep[name] for name in self._activations}
+                lost = self._computed(teachers.destroyer.stems[self.name], selected(inputs, gone), whose)
+            for name in self._activations:
+                taught[f"{TAUGHT}{name}"] = tensor = plain(kept[name])
+                if lost is not None:
+                    tensor[gone] = plain(lost[name])
+        return taught
 
     def answer(self, reply: Message) -> tuple[Message, Tensor]:
         """Compute, if this client holds the head, the gradient that the server continues from, and the mean loss."""
@@ -73,6 +86,7 @@ class BaselineClient(TrainingSide):
         with self.meter.work("answer", len(features)), self._precision():
             taught = self._taught_outputs(self._teachers, reply) if self._teachers else None
             loss = self._objective.loss(wide(tail(features)), self._codes, self._gone, taught)
+            # weighed by the client's share, so that the server may simply add up what clients send
             (reply[SHARE] * loss).backward()
         return {FEATURES: gradient_of(features)}, loss.detach()
 
@@ -87,9 +101,13 @@ class BaselineClient(TrainingSide):
     def learn(self, reply: Message) -> None:
         """Process the last message of a batch: propagate gradients back through the stem, and update."""
         with self.meter.work("backward", len(self._gone)):
-            names = [name for name in reply if self._sent[name].requires_grad]
-            if names:
-                outputs = [self._sent[name] for name in names]
-                torch.autograd.backward(outputs, [reply[n].to(self._sent[n].dtype) for n in names])
+            outputs, gradients = [], []
+            for name, gradient in reply.items():
+                sent = self._sent[name]
+                if sent.requires_grad:  # a stem that is frozen has nothing to learn
+                    outputs.append(sent)
+                    gradients.append(gradient.to(sent.dtype))
+            if outputs:
+                torch.autograd.backward(outputs, gradients)
             self._sent = {}
             self._update()

@@ -106,14 +106,10 @@ class Framework(ABC):
         on_epoch: OnEpoch | None = None,
         watch: Callable[[Network], None] | None = None,
     ) -> Trained:
-        """Train on all rows of all clients.
+        """Train on all rows of all clients: M epochs with the server's recipe, for both sides.
 
-        Args:
-            problem: rows, network and settings: M epochs with the server's recipe, for both sides.
-            known: starts of an earlier training, reused for clients whose rows are the same.
-            tap: receives every message.
-            on_epoch: called after each epoch, with its number, the number of epochs, and the loss.
-            watch: called with the network after each epoch.
+        ``known`` are starts of an earlier training, reused for clients whose rows are the same. A tap receives every
+        message. ``on_epoch`` and ``watch`` are called after each epoch, the latter with the network.
 
         Raises:
             ConfigError: client halves are to be averaged but differ in shape.
@@ -122,39 +118,31 @@ class Framework(ABC):
         self._check(problem)
         made = starts(problem, self.start, known=known)
         network = build(problem, made, tails=self.tails, copies=self.copies)
-        everything = {name: Portion(np.arange(len(held)), np.arange(0)) for name, held in problem.clients.items()}
-        work = Work(self, problem, network, everything, purpose="learn", tap=tap)
+        every = {name: Portion(np.arange(len(held)), np.arange(0)) for name, held in problem.clients.items()}
+        work = Work(self, problem, network, every, purpose="learn", tap=tap)
 
-        def told(epoch: int, epochs: int, loss: float) -> None:
+        def after_epoch(epoch: int, epochs: int, loss: float) -> None:
             if on_epoch:
                 on_epoch(epoch, epochs, loss)
             if watch:
                 watch(network)
-                network.train()
+                network.train()  # predictions leave their parts in evaluation mode, in which batch norm learns nothing
 
-        losses = work.run(problem.config.server.epochs, on_epoch=told)
-        return Trained(
-            network,
-            problem,
-            self,
-            made,
-            work.spent(),
-            {name: start.cost for name, start in made.items()},
-            work.server_cost(),
-            tuple(problem.clients),
-            losses,
-        )
+        losses = work.run(problem.config.server.epochs, on_epoch=after_epoch)
+        preparing = {name: start.cost for name, start in made.items()}
+        took_part = tuple(problem.clients)
+        return Trained(network, problem, self, made, work.spent(), preparing, work.server_cost(), took_part, losses)
 
     def _check(self, problem: Problem) -> None:
         if not self.synchronise:
             return
-        shapes = {}
+        first, expected = "", None
         for name in problem.clients:
             state = problem.halves.client_for(name).state_dict()
-            shapes[name] = [(key, tensor.shape) for key, tensor in state.items()]
-        first = next(iter(shapes))
-        for name, shape in shapes.items():
-            if shape != shapes[first]:
+            shapes = [(key, tensor.shape) for key, tensor in state.items()]
+            if expected is None:
+                first, expected = name, shapes
+            elif shapes != expected:
                 raise ConfigError(
                     f"{self.name}: the client halves of {first!r} and {name!r} differ, and cannot be averaged; use a "
                     "framework without synchronisation."

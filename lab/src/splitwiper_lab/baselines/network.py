@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,42 +47,35 @@ class Network:
     """The parts of a split network, by client name.
 
     Attributes:
+        device: the device of all parts.
+        threads: as in `Recipe.threads`.
+        numerics: as in `Recipe.numerics`.
         stems: each client's part before the cut.
         halves: the server's part for each client: one module for all, or a copy for each.
         tails: each client's part behind the server's; empty if the server has the head.
         labels: the labels of the outputs.
         tasks: the task of each client.
         forms: the format of each client's inputs.
-        device: the device of all parts.
-        threads: as in `Recipe.threads`.
-        numerics: as in `Recipe.numerics`.
     """
 
-    stems: dict[str, Embedder]
-    halves: dict[str, ServerHalf]
-    tails: dict[str, nn.Linear]
-    labels: dict[str, tuple[Label, ...]]
-    tasks: dict[str, str]
-    forms: dict[str, RowForm]
     device: torch.device
-    threads: int = 0
-    numerics: str = "native"
+    threads: int
+    numerics: str
+    stems: dict[str, Embedder] = field(default_factory=dict)
+    halves: dict[str, ServerHalf] = field(default_factory=dict)
+    tails: dict[str, nn.Linear] = field(default_factory=dict)
+    labels: dict[str, tuple[Label, ...]] = field(default_factory=dict)
+    tasks: dict[str, str] = field(default_factory=dict)
+    forms: dict[str, RowForm] = field(default_factory=dict)
 
     def copied(self, *, without: str | None = None) -> Network:
         """Return a copy that shares nothing with the original; ``without`` leaves out one client."""
-        names = [name for name in self.stems if name != without]
-        memo: dict[int, Any] = {}  # a half shared by all clients stays shared
-        return Network(
-            {name: copy.deepcopy(self.stems[name]) for name in names},
-            {name: copy.deepcopy(self.halves[name], memo) for name in names},
-            {name: copy.deepcopy(self.tails[name]) for name in names if name in self.tails},
-            {name: self.labels[name] for name in names},
-            {name: self.tasks[name] for name in names},
-            {name: self.forms[name] for name in names},
-            self.device,
-            self.threads,
-            self.numerics,
-        )
+        network = copy.deepcopy(self)  # a half that clients share stays shared
+        parts: tuple[dict[str, Any], ...] = (network.stems, network.halves, network.tails)
+        if without is not None:
+            for by_client in (*parts, network.labels, network.tasks, network.forms):
+                by_client.pop(without, None)
+        return network
 
     def train(self) -> None:
         """Switch all parts to training mode; predictions leave the parts that they use in evaluation mode."""
@@ -91,6 +84,7 @@ class Network:
 
     def logits(self, client: str, inputs: Mapping[str, Tensor]) -> Tensor:
         """Return a client's outputs, computed through all parts."""
+        # rows × features if clients hold the head, else rows × labels
         features: Tensor = self.halves[client].logits(self.stems[client](inputs))
         return self.tails[client](features) if client in self.tails else features
 
@@ -100,16 +94,17 @@ class Network:
         Raises:
             NotFoundError: the client has no part of the network.
         """
-        found = []
+        posteriors = []
         for logits in self._batches(client, inputs):
             # in double precision, so that a batch on a GPU and one on a processor round alike
-            found.append(torch.softmax(logits.double(), dim=1).float().cpu())
-        return torch.cat(found).numpy()
+            posteriors.append(torch.softmax(logits.double(), dim=1).float().cpu())
+        return torch.cat(posteriors).numpy()
 
     def predict(self, client: str, inputs: Any) -> list[Label]:
         """Return the most probable label of the client's own task, for each row."""
         chances = self.posteriors(client, inputs)
         labels, task = self.labels[client], self.tasks[client]
+        # answers are about the own task only, as SplitWiper's are: another task's label would always be wrong
         own = [code for code, label in enumerate(labels) if label.task == task]
         return [labels[own[code]] for code in chances[:, own].argmax(axis=1)]
 
@@ -119,12 +114,12 @@ class Network:
         Raises:
             NotFoundError: a client has no part of the network.
         """
-        found = {}
+        scores = {}
         for name in sorted(tests):
             self._check(name)
             rows = as_rows(tests[name], task=self.tasks[name])
-            found[name] = score(rows.labels, self.predict(name, rows.packed))
-        return Evaluation(found)
+            scores[name] = score(rows.labels, self.predict(name, rows.packed))
+        return Evaluation(scores)
 
     def _check(self, client: str) -> None:
         if client not in self.stems:
@@ -138,8 +133,9 @@ class Network:
         self.halves[client].eval()
         if client in self.tails:
             self.tails[client].eval()
+        # one batch at least, so that no inputs give a matrix without rows rather than nothing
         for start in range(0, max(1, len(next(iter(named.values())))), _BATCH):
-            batch = {k: torch.from_numpy(np.array(v[start : start + _BATCH])) for k, v in named.items()}
+            batch = {name: torch.from_numpy(np.array(rows[start : start + _BATCH])) for name, rows in named.items()}
             with reproducible(self.device, self.threads, self.numerics), torch.no_grad():
                 logits = self.logits(client, to_device(batch, self.device))
             yield logits
@@ -154,58 +150,48 @@ def build(
     purpose: str = "head",
     labels: Mapping[str, tuple[Label, ...]] | None = None,
 ) -> Network:
-    """Build a network at its start.
+    """Build a network at its start, from client halves that were made before.
 
-    Args:
-        problem: rows, network and settings.
-        made: the client halves.
-        tails: clients hold the output layer, each for its own labels.
-        copies: the server has a copy of its part for each client.
-        purpose: the name of the random streams that heads are drawn from.
-        labels: the labels of the outputs, by client; by default the labels that clients hold.
+    With ``tails``, clients hold the output layer, each for its own labels; with ``copies``, the server has a copy of
+    its part for each client. ``purpose`` names the random streams that heads are drawn from. ``labels`` are the
+    outputs' labels by client; by default those that clients hold.
 
     Raises:
         DataError: clients should hold the output layer, but something comes after it.
     """
-    config, template = problem.config, problem.halves.server
-    device = pick_device(config.server.device)
-    held = {name: one.labels if tails else problem.labels for name, one in problem.clients.items()}
-    outputs = {name: (labels or held)[name] for name in problem.clients}
-    every = problem.labels if tails else next(iter(outputs.values()))
-    half = with_head(template, template.state_dict(), every, seed=config.seed, purpose=purpose)
-    heads = {}
+    template, recipe, seed = problem.halves.server, problem.config.server, problem.config.seed
+    network = Network(pick_device(recipe.device), recipe.threads, recipe.numerics)
+    every, first = problem.labels, next(iter(problem.clients.values()))
+    outputs = every if tails or labels is None else labels[first.name]
+    half = with_head(template, template.state_dict(), outputs, seed=seed, purpose=purpose)
     if tails:
-        first = next(iter(problem.clients.values()))
         _check_last(half, made[first.name].stem, first)
         half = half.without_head()
-        heads = {
-            name: head_for(
-                outputs[name],
+    half.to(network.device)
+    for name, held in problem.clients.items():
+        own = held.labels if tails else every
+        network.labels[name] = own if labels is None else labels[name]
+        network.stems[name] = copy.deepcopy(made[name].stem).to(network.device)
+        network.halves[name] = copy.deepcopy(half) if copies else half
+        network.tasks[name] = held.labels[0].task
+        network.forms[name] = RowForm(held.call, held.columns, held.features)
+        if tails:
+            head = head_for(
+                network.labels[name],
                 inputs=template.head.in_features,
-                seed=config.seed,
+                seed=seed,
                 purpose=purpose,
                 bias=template.head.bias is not None,
                 dtype=template.head.weight.dtype,
-            ).to(device)
-            for name in problem.clients
-        }
-    half.to(device)
-    return Network(
-        {name: copy.deepcopy(made[name].stem).to(device) for name in problem.clients},
-        {name: copy.deepcopy(half) if copies else half for name in problem.clients},
-        heads,
-        outputs,
-        {name: one.labels[0].task for name, one in problem.clients.items()},
-        {name: RowForm(one.call, one.columns, one.features) for name, one in problem.clients.items()},
-        device,
-        config.server.threads,
-        config.server.numerics,
-    )
+            )
+            network.tails[name] = head.to(network.device)
+    return network
 
 
 def _check_last(half: ServerHalf, stem: Embedder, held: Holding) -> None:
     """Refuse a network whose head is not its last step: clients could not hold the head."""
     inputs, _ = held.cache(held.labels).batch(np.arange(1))
+    # outputs without the head, passed through the head, are the outputs with it only if nothing comes after the head
     with torch.no_grad():
         sent = stem.cpu().eval()(inputs)
         whole, cut = copy.deepcopy(half).eval().logits(sent), half.head(half.without_head().eval().logits(sent))

@@ -61,23 +61,18 @@ class LearnedBaseline(Protocol):
         ...
 
     def posteriors(self, client: str, inputs: Any) -> Array:
-        """Return the probability of each label for each input (rows × labels).
+        """Return the probability of each label for each input (rows × labels) of the client that asks.
 
-        Args:
-            client: the client that asks.
-            inputs: an array, or a tuple or dict of arrays if the network takes several.
+        Inputs are an array, or a tuple or dict of arrays if the network takes several.
         """
         ...
 
     def unlearn(
         self, forgetting: Forgetting, *, present: Collection[str], on_epoch: OnEpoch | None = None
     ) -> LearnedBaseline:
-        """Return the system after forgetting rows of its problem.
+        """Return the system after forgetting rows of its problem. Only clients that are ``present`` can be reached.
 
-        Args:
-            forgetting: the client and its rows.
-            present: the clients that can be reached.
-            on_epoch: may be called after each epoch, with its number, the number of epochs, and the loss.
+        It may call ``on_epoch`` after each epoch, with its number, the number of epochs, and the loss.
 
         Raises:
             AbsentClientError: a client that must take part cannot be reached.
@@ -105,12 +100,8 @@ def is_outside(group: str, name: str) -> bool:
 def made(group: str, name: str, settings: Mapping[str, Any], *, what: str, **given: Any) -> tuple[Any, str]:
     """Return an object from outside, and the text of its origin, which changes with its code and settings.
 
-    Args:
-        group: the group of its entry points.
-        name: an entry point's name, or an import path.
-        settings: its settings, by keyword.
-        what: the name of the method that it must have.
-        given: further keywords.
+    ``name`` is an entry point of the group, or an import path, and ``what`` the name of the method that it must have;
+    ``given`` are further keywords, besides the settings.
 
     Raises:
         ConfigError: it cannot be imported, does not take the settings, or is something else.
@@ -118,10 +109,10 @@ def made(group: str, name: str, settings: Mapping[str, Any], *, what: str, **giv
     path = path_of(group, name)
     if not isinstance(load(path), type):
         raise ConfigError(f"{name!r} is not a class; name one whose objects have a method {what!r}.")
-    found = make(path, settings, **given)
-    if not callable(getattr(found, what, None)):
+    part = make(path, settings, **given)
+    if not callable(getattr(part, what, None)):
         raise ConfigError(f"{name!r} has no method {what!r}, so it cannot be used here.")
-    return found, str(origin(path, settings))
+    return part, str(origin(path, settings))
 
 
 def checked(name: str, learned: LearnedBaseline, problem: Problem) -> LearnedBaseline:
@@ -134,8 +125,9 @@ def checked(name: str, learned: LearnedBaseline, problem: Problem) -> LearnedBas
         costs = learned.costs
         if set(costs.spent) != set(problem.clients) or not set(costs.took_part) <= set(costs.spent):
             raise TypeError(f"costs are of {sorted(costs.spent)}, and clients are {sorted(problem.clients)}")
-        if not all(isinstance(cost, Cost) for cost in (*costs.spent.values(), costs.server)):
-            raise TypeError("costs must be splitwiper_lab.baselines.Cost")
+        for cost in (*costs.spent.values(), costs.server):
+            if not isinstance(cost, Cost):
+                raise TypeError("costs must be splitwiper_lab.baselines.Cost")
     except (AttributeError, TypeError, ValueError) as problem_found:
         raise TrainingError(f"{name} returned no learned baseline: {problem_found}.") from problem_found
     return learned
@@ -148,23 +140,22 @@ def answers(name: str, learned: LearnedBaseline, client: str, inputs: Any) -> Ar
         TrainingError: they are not probabilities of its labels.
     """
     labels = learned.labels(client)
-    found = np.asarray(learned.posteriors(client, inputs), dtype=np.float64)
-    if found.ndim != 2 or found.shape[1] != len(labels) or not np.isfinite(found).all() or (found < 0).any():
+    chances = np.asarray(learned.posteriors(client, inputs), dtype=np.float64)  # rows × labels
+    if chances.ndim != 2 or chances.shape[1] != len(labels) or not np.isfinite(chances).all() or (chances < 0).any():
         raise TrainingError(
-            f"{name} answers {client!r} with an array {found.shape} that is not rows × {len(labels)} probabilities."
+            f"{name} answers {client!r} with an array {chances.shape} that is not rows × {len(labels)} probabilities."
         )
-    return found
+    return chances
 
 
 def evaluate(name: str, learned: LearnedBaseline, tests: Mapping[str, Data], tasks: Mapping[str, str]) -> Evaluation:
     """Score a baseline on each client's test rows."""
-    out = {}
+    scores = {}
     for client, data in tests.items():
         rows = as_rows(data, task=tasks.get(client, ""))
-        labels = learned.labels(client)
         best = answers(name, learned, client, rows.packed).argmax(axis=1)
-        out[client] = score(rows.labels, [labels[place] for place in best])
-    return Evaluation(out)
+        scores[client] = score(rows.labels, list(map(learned.labels(client).__getitem__, best)))
+    return Evaluation(scores)
 
 
 def same_answers(

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from splitwiper.config import Recipe
 from splitwiper.config.training import LOSSES
@@ -26,6 +28,23 @@ FEATURES, TAUGHT, SHARE = "features", "taught/", "@share"
 """Message keys: the output of the server's part where clients hold the head, the prefix of teachers' tensors, and a
 client's weight in the objective."""
 _T = TypeVar("_T")
+Loss = Callable[[Tensor, Tensor | None, Tensor, Tensor | None], Tensor]
+"""Maps outputs, labels, the mask of rows to forget, and teachers' outputs to the mean loss."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss, and what it needs to know about rows.
+
+    Attributes:
+        loss: the loss of a client's rows in a batch.
+        labels: whether the loss uses labels.
+        marks: whether the loss uses the mask of rows to forget.
+    """
+
+    loss: Loss
+    labels: bool = True
+    marks: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,14 +67,15 @@ class TrainingSide:
         self._parts.to(memory_format=self._layout)  # type: ignore[call-overload]
         self._rate = torch.zeros((), device=device) if device.type == "cuda" else None
         self._optimizer: torch.optim.Optimizer | None = None
-        if any(p.requires_grad for p in self._parts.parameters()):  # a part may have no trainable parameters
+        trainable = map(attrgetter("requires_grad"), self._parts.parameters())
+        if any(trainable):  # a part may have no trainable parameters
             self._optimizer = make_optimizer(self._parts, recipe, rate=self._rate)
             self._optimizer._warned_capturable_if_run_uncaptured = True  # eager steps are intended
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate for the following steps."""
         if self._rate is not None:
-            self._rate.fill_(rate)
+            self._rate.fill_(rate)  # the optimiser reads the rate from the GPU: no wait for it
         elif self._optimizer is not None:
             for group in self._optimizer.param_groups:
                 group["lr"] = rate
@@ -81,6 +101,7 @@ class TrainingSide:
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, IndexError) as problem:
+            # a module that views its input needs rows one after another in memory; all later batches get that layout
             if self._layout is torch.channels_last and "view" in str(problem):
                 self._layout = torch.contiguous_format
                 self._parts.to(memory_format=self._layout)  # type: ignore[call-overload]
@@ -103,6 +124,11 @@ def _advice(said: str) -> str:
     return " Batch norm needs two rows at a time: take a larger batch, the other schedule, or leave the client out."
 
 
+def selected(tensors: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """Return the same rows of several tensors."""
+    return {name: tensor[rows] for name, tensor in tensors.items()}
+
+
 def plain(tensor: Tensor) -> Tensor:
     """Return a tensor as it crosses the cut: without history, floats in full precision."""
     return wide(tensor.detach())
@@ -116,3 +142,18 @@ def wide(tensor: Tensor) -> Tensor:
 def gradient_of(tensor: Tensor) -> Tensor:
     """Return the gradient that a backward pass left at a tensor; zeros if it did not reach the tensor."""
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+
+
+def _cross_entropy(logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:
+    return functional.cross_entropy(logits, needed(codes))
+
+
+def needed(tensor: Tensor | None) -> Tensor:
+    """Return a tensor that the objective has requested, and is therefore present."""
+    if tensor is None:
+        raise TypeError("an objective looks at what it did not ask for.")
+    return tensor
+
+
+LEARN = Objective(_cross_entropy)
+"""Learn to predict labels."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ class Holding:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the inputs, in the network's order."""
-        return tuple(c.name for c in self.columns)
+        return tuple(column.name for column in self.columns)
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -70,35 +71,28 @@ class Holding:
     def kept(self, keep: Array) -> Holding:
         """Return the rows that a mask keeps, in the same order."""
         shard = self.shard
-        present = np.unique(shard.codes[keep])
-        renumbered = np.zeros(len(shard.labels), np.int32)
-        renumbered[present] = np.arange(len(present), dtype=np.int32)
+        # a label without rows is left out, as in a problem that never had those rows: codes are numbered again
+        present, codes = np.unique(shard.codes[keep], return_inverse=True)
+        labels = tuple(map(shard.labels.__getitem__, present))
+        columns = {name: column[keep] for name, column in shard.columns.items()}
+        kept = Shard(shard.path, int(keep.sum()), columns, codes.astype(np.int32), labels)
         moved = np.where(keep, np.cumsum(keep) - 1, -1)
-        return replace(
-            self,
-            shard=Shard(
-                shard.path,
-                int(keep.sum()),
-                {name: column[keep] for name, column in shard.columns.items()},
-                renumbered[shard.codes[keep]],
-                tuple(shard.labels[code] for code in present),
-            ),
-            given=np.where(self.given < 0, -1, moved[self.given]),
-        )
+        return replace(self, shard=kept, given=np.where(self.given < 0, -1, moved[self.given]))
 
 
 def holding(name: str, rows: Rows, *, key: bytes) -> Holding:
     """Put rows in canonical order. Rows with the same inputs and label count as one, as they do for SplitWiper."""
     macs = np.frombuffer(b"".join(row_macs(rows, key)), np.uint8).reshape(-1, 32)
     order = sort_order(macs)
+    # equal rows have equal HMACs, so they follow each other; the first of each stands for all
     fresh = np.ones(len(order), bool)
     fresh[1:] = (macs[order][1:] != macs[order][:-1]).any(axis=1)
     place = np.empty(len(order), np.int64)
     place[order] = np.cumsum(fresh) - 1
     chosen = order[fresh]
     labels = in_order(rows.labels)
-    number = {label: code for code, label in enumerate(labels)}
-    codes = np.array([number[label] for label in rows.labels], np.int32)[chosen]
+    number = dict(zip(labels, range(len(labels)), strict=True))
+    codes = np.fromiter(map(number.__getitem__, rows.labels), np.int32)[chosen]
     columns = {column: np.ascontiguousarray(array[chosen]) for column, array in rows.inputs.items()}
     shard = Shard(Path(), len(chosen), {**columns, MAC_COLUMN: macs[chosen]}, codes, labels)
     return Holding(name, rows.call, rows.columns, rows.features, shard, place)
@@ -131,28 +125,21 @@ class Problem:
     def of(
         cls, halves: Halves, config: Config, data: Mapping[str, Data], *, tasks: Mapping[str, str] | None = None
     ) -> Problem:
-        """Convert each client's data to the form that all systems train on.
+        """Convert each client's data, in the form that `Federation.learn` accepts, to what all systems train on.
 
-        Args:
-            halves: the network.
-            config: settings; a client's key, which orders its rows, is derived from the seed.
-            data: by client, in the form that `Federation.learn` accepts.
-            tasks: the tasks of clients that have their own.
+        A client's key, which orders its rows, is derived from the seed.
 
         Raises:
             DataError: no client has data, or some data cannot be learned from.
         """
         if not data:
             raise DataError("there are no clients; give data by client name.")
-        named = {name: as_rows(data[name], task=(tasks or {}).get(name, "")) for name in sorted(data)}
-        for name, rows in named.items():
-            half = halves.client_for(name)
-            check_rows(rows, client=name, config=config.client, half=half, columns=columns_of(halves.boundary))
-        return cls(
-            halves,
-            config,
-            {name: holding(name, rows, key=seeded_key(config.seed, name)) for name, rows in named.items()},
-        )
+        clients, columns = {}, columns_of(halves.boundary)
+        for name in sorted(data):
+            rows = as_rows(data[name], task=(tasks or {}).get(name, ""))
+            check_rows(rows, client=name, config=config.client, half=halves.client_for(name), columns=columns)
+            clients[name] = holding(name, rows, key=seeded_key(config.seed, name))
+        return cls(halves, config, clients)
 
     @classmethod
     def of_workload(cls, work: Workload) -> Problem:
@@ -162,7 +149,7 @@ class Problem:
     @property
     def labels(self) -> tuple[Label, ...]:
         """Every label that some client holds."""
-        return in_order(label for held in self.clients.values() for label in held.labels)
+        return in_order(chain.from_iterable(held.labels for held in self.clients.values()))
 
     def choose(
         self,
@@ -189,12 +176,14 @@ class Problem:
             return Forgetting(client, "client", np.ones(len(held), bool))
         if samples is not None:
             return Forgetting(client, "sample", _at(held, samples))
-        known = {label.name: code for code, label in enumerate(held.labels)}
+        known = [label.name for label in held.labels]
+        gone = np.zeros(len(held), bool)
         for name in classes:
             if name not in known:
                 hint = nearest(repr(name), map(repr, known)) or f" It has {', '.join(map(repr, known))}."
                 raise RequestError(f"client {client!r} has no rows of class {name!r}.{hint}")
-        return Forgetting(client, "class", np.isin(held.shard.codes, [known[name] for name in classes]))
+            gone |= held.codes == known.index(name)
+        return Forgetting(client, "class", gone)
 
     def without(self, forgetting: Forgetting) -> Problem:
         """Return the problem without the rows to forget. A client without rows is removed.
@@ -213,7 +202,7 @@ class Problem:
             left[forgetting.client] = held.kept(~forgetting.gone)
         if not left:
             raise RequestError(f"{forgetting.client!r} is the only client: nothing would be left to train on.")
-        return replace(self, clients={name: left[name] for name in sorted(left)})
+        return replace(self, clients=dict(sorted(left.items())))
 
 
 def _at(held: Holding, chosen: Sequence[int] | Array) -> Array:

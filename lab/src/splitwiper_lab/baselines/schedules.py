@@ -33,6 +33,7 @@ def interleaved(portions: Mapping[str, Portion], batch: int) -> list[Batch]:
     >>> [{name: rows.tolist() for name, rows in b.items()} for b in interleaved({"a": few, "b": few}, 2)]
     [{'a': [0], 'b': [0]}, {'a': [1], 'b': [1]}]
     """
+    # as many batches as for all rows in one place, so that both schedules take steps of the same size
     count = math.ceil(sum(map(len, portions.values())) / batch)
     batches: list[Batch] = [{} for _ in range(count)]
     for name, portion in portions.items():
@@ -54,5 +55,5 @@ def in_turn(portions: Mapping[str, Portion], batch: int, order: Sequence[str]) -
 
 def _parts(portion: Portion, count: int) -> list[Array]:
     """Split rows into parts of equal size, up to a row; rows that stay and rows to forget are spread over all parts."""
-    kept, gone = np.array_split(portion.kept, count), np.array_split(portion.gone, count)
-    return [np.concatenate(pair) for pair in zip(kept, gone, strict=True)]
+    pairs = zip(np.array_split(portion.kept, count), np.array_split(portion.gone, count), strict=True)
+    return list(map(np.concatenate, pairs))

@@ -72,17 +72,17 @@ class SisaStage:
 
 def planned(problem: Problem, sharding: Sharding) -> dict[int, list[SisaStage]]:
     """Return the stages of every shard: one for each slice that has rows."""
-    clients = {name: problem.clients[name] for name in sorted(problem.clients)}
-    placed = {name: places(held, problem.config.seed, sharding) for name, held in clients.items()}
-    plan: dict[int, list[SisaStage]] = {shard: [] for shard in range(sharding.shards)}
+    placed: dict[str, Array] = {}
     filled: set[tuple[int, int]] = set()
-    for place in placed.values():
-        filled |= {(int(shard), int(part)) for shard, part in place.T}
+    for name in sorted(problem.clients):
+        placed[name] = places(problem.clients[name], problem.config.seed, sharding)
+        filled.update(zip(*placed[name].tolist(), strict=True))
+    plan: dict[int, list[SisaStage]] = {shard: [] for shard in range(sharding.shards)}
     for shard, part in sorted(filled):
         masks, macs = {}, []
-        for name, place in placed.items():
-            masks[name] = (place[0] == shard) & (place[1] <= part)
-            macs.append(clients[name].shard.columns[MAC_COLUMN][masks[name]])
+        for name, (shards, slices) in placed.items():
+            masks[name] = (shards == shard) & (slices <= part)
+            macs.append(problem.clients[name].shard.columns[MAC_COLUMN][masks[name]])
         every = np.concatenate(macs)
         # sorted, so that a stage is known by its rows, whoever holds them
         digest = hashlib.sha256(every[sort_order(every)].tobytes()).digest()
@@ -92,15 +92,19 @@ def planned(problem: Problem, sharding: Sharding) -> dict[int, list[SisaStage]]:
 
 def places(held: Holding, seed: int, sharding: Sharding) -> Array:
     """Return the shard and the slice of each of a client's rows, from content and seed only: 2 × rows."""
-    macs = [mac.tobytes() for mac in held.shard.columns[MAC_COLUMN]]
-    shards = [Stream(seed, "sisa/shard", mac).number % sharding.shards for mac in macs]
-    slices = [Stream(seed, "sisa/slice", mac).number % sharding.slices for mac in macs]
-    return np.array([shards, slices], np.int64)
+    placed = np.empty((2, len(held)), np.int64)
+    for row, mac in enumerate(map(np.ndarray.tobytes, held.shard.columns[MAC_COLUMN])):
+        placed[0, row] = Stream(seed, "sisa/shard", mac).number % sharding.shards
+        placed[1, row] = Stream(seed, "sisa/slice", mac).number % sharding.slices
+    return placed
 
 
 def unchanged(known: Sequence[SisaCheckpoint], stages: Sequence[SisaStage]) -> tuple[SisaCheckpoint, ...]:
     """Return the checkpoints up to the last one whose rows are all present. A digest also covers earlier slices."""
     # equal digests up to slice i mean equal rows in slices 0…i, so every checkpoint up to i is still exact
     there = {(stage.slice, stage.digest) for stage in stages}
-    last = max((c.slice for c in known if (c.slice, c.digest) in there), default=-1)
-    return tuple(c for c in known if c.slice <= last)
+    count = 0
+    for number, checkpoint in enumerate(known, start=1):
+        if (checkpoint.slice, checkpoint.digest) in there:
+            count = number
+    return tuple(known[:count])

@@ -2,8 +2,7 @@
 
 The reference for the cost of exact unlearning where rows may be pooled, which split learning avoids.
 
-* **Sharded.** A row belongs to one shard and one slice. Both follow from its content and the seed only, so that
-  forgetting moves no other row.
+* **Sharded.** A row belongs to one shard and one slice, see `sharding`.
 * **Isolated.** Each shard has its own model, a *constituent*: the unsplit network, from the same first weights.
 * **Sliced.** Stage i trains on slices 0…i from where the previous stage ended, as `splitwiper.client.pretrain` does,
   and ends in a checkpoint. The optimiser is reset at each stage, labels seen for the first time get new outputs, and
@@ -19,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from splitwiper.wire.labels import in_order
 from splitwiper_lab.baselines.meters import Cost
 from splitwiper_lab.baselines.problem import Forgetting, Problem
 from splitwiper_lab.baselines.sharding import Sharding, SisaCheckpoint, SisaStage, planned, unchanged
-from splitwiper_lab.baselines.whole import Weights, logits_of, operations, poolable, train_whole
+from splitwiper_lab.baselines.whole import Weights, answering, operations, poolable, train_whole
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,17 @@ class Sisa:
     @property
     def labels(self) -> tuple[Label, ...]:
         """Every label that some constituent knows."""
-        return in_order(label for weights in self.models.values() for label in weights.labels)
+        return in_order(chain.from_iterable(weights.labels for weights in self.models.values()))
 
     @property
     def state(self) -> dict[str, Tensor]:
         """Every tensor of every checkpoint, as ``shard/slice/name``."""
-        found = {}
+        tensors = {}
         for shard, checkpoints in self.shards.items():
             for checkpoint in checkpoints:
                 for name, tensor in checkpoint.weights.state.items():
-                    found[f"{shard}/{checkpoint.slice}/{name}"] = tensor
-        return found
+                    tensors[f"{shard}/{checkpoint.slice}/{name}"] = tensor
+        return tensors
 
     def unlearn(self, forgetting: Forgetting, *, on_epoch: OnEpoch | None = None) -> Sisa:
         """Forget rows: return what `sisa` gives without them, under the same numerics, bit for bit.
@@ -111,41 +111,35 @@ class Sisa:
         return _mean(chances), labels
 
     def predict(self, inputs: Any, *, task: str | None = None) -> list[Label]:
-        """Return the label of each input.
-
-        Args:
-            inputs: an array or a tensor, or a tuple or dict of them, as in training.
-            task: restrict answers to this task's labels, if there are any.
-        """
+        """Return the label of each input; with a task, one of that task's labels, if there are any."""
         chances, labels = self._chances(inputs)
-        asked = [n for n, label in enumerate(labels) if task in (None, label.task)] or list(range(len(labels)))
+        asked = [code for code, label in enumerate(labels) if task in (None, label.task)] or range(len(labels))
         chances = chances[:, :, asked]
         best = by_vote(chances) if self.sharding.aggregate == "vote" else _mean(chances).argmax(axis=1)
         return [labels[asked[place]] for place in best]
 
     def evaluate(self, test_sets: Mapping[str, Data], *, tasks: Mapping[str, str] | None = None) -> Evaluation:
-        """Score the aggregate on each client's test set.
+        """Score the aggregate on each client's test set, (inputs, labels).
 
-        Args:
-            test_sets: by client, (inputs, labels).
-            tasks: the tasks of clients that have their own; such a client gets only labels of its task.
+        A client that has a task of its own gets only labels of its task.
         """
-        out = {}
+        scores = {}
         for name, data in test_sets.items():
             task = (tasks or {}).get(name, "")
             rows = as_rows(data, task=task)
-            out[name] = score(rows.labels, self.predict(rows.packed, task=task))
-        return Evaluation(out)
+            scores[name] = score(rows.labels, self.predict(rows.packed, task=task))
+        return Evaluation(scores)
 
     def _chances(self, inputs: Any) -> tuple[Array, tuple[Label, ...]]:
         """Return probabilities (constituents × rows × labels), -1 where a constituent does not know the label."""
-        labels, out = self.labels, []
+        # constituents differ in labels, so each table is spread over the labels of all
+        labels, tables = self.labels, []
         for weights in self.models.values():
-            logits = logits_of(self.problem, weights, inputs)
+            logits = answering(self.problem, weights)(inputs)
             table = np.full((len(logits), len(labels)), -1.0)
-            table[:, [labels.index(label) for label in weights.labels]] = torch.softmax(logits.double(), dim=1).numpy()
-            out.append(table)
-        return np.stack(out), labels
+            table[:, list(map(labels.index, weights.labels))] = torch.softmax(logits.double(), dim=1).numpy()
+            tables.append(table)
+        return np.stack(tables), labels
 
 
 def sisa(
@@ -159,15 +153,10 @@ def sisa(
 ) -> Sisa:
     """Train a constituent on each shard of all clients' rows, with the server's recipe.
 
-    Args:
-        problem: clients' rows, the network and settings.
-        shards: the number of constituents.
-        slices: parts of a shard, with a checkpoint after each.
-        epochs: passes over a shard's rows, or their equivalent with slices (see `Sharding.stage_epochs`). By default
-            the server's.
-        aggregate: 'vote': the label that most constituents answer, ties broken by the sum of their probabilities;
-            'mean': the label with the largest mean probability.
-        on_epoch: called with progress over all constituents: (epochs done, total epochs, mean loss).
+    There are ``slices`` parts of a shard, with a checkpoint after each. ``epochs`` are passes over a shard's rows, or
+    their equivalent with slices (see `Sharding.stage_epochs`); by default the server's. ``aggregate`` is 'vote', for
+    the label that most constituents answer, ties broken by the sum of their probabilities, or 'mean', for the label
+    with the largest mean probability. ``on_epoch`` is told of progress over all constituents.
 
     Raises:
         ConfigError: a setting is out of range, or there are more shards than rows.
@@ -185,25 +174,25 @@ def sisa(
 def by_vote(chances: Array) -> Array:
     """Return, for each row, the column that most constituents rank first; ties go to the largest sum of probabilities.
 
-    Args:
-        chances: constituents × rows × labels, negative where a constituent does not know the label. A constituent that
-            knows none of the labels abstains.
+    Chances are constituents × rows × labels, negative where a constituent does not know the label. A constituent that
+    knows none of the labels abstains.
 
     >>> by_vote(np.array([[[0.6, 0.4]], [[0.6, 0.4]], [[0.0, 1.0]]])), by_vote(np.array([[[0.6, 0.4]], [[0.3, 0.7]]]))
     (array([0]), array([1]))
     """
     votes = np.zeros(chances.shape[1:])  # rows × labels
-    for one in chances:
-        if (one >= 0).any():
-            votes[np.arange(len(one)), one.argmax(axis=1)] += 1
+    for constituent in chances:
+        if (constituent >= 0).any():
+            votes[np.arange(len(constituent)), constituent.argmax(axis=1)] += 1
     most = votes == votes.max(axis=1, keepdims=True)
+    # the sum decides between labels with most votes, and only between them: all others get -1
     best: Array = np.where(most, chances.clip(min=0).sum(axis=0), -1).argmax(axis=1)
     return best
 
 
 def _mean(chances: Array) -> Array:
-    out: Array = chances.clip(min=0).mean(axis=0)
-    return out
+    mean: Array = chances.clip(min=0).mean(axis=0)
+    return mean
 
 
 def _trained(
@@ -220,13 +209,14 @@ def _trained(
         todo += [stage for stage in stages if stage.slice > reached]
     epochs, row_epochs = sharding.stage_epochs, 0
     for number, stage in enumerate(todo):
-
-        def told(epoch: int, _all: int, loss: float, done: int = number * epochs) -> None:
+        # `done` is bound now: a closure would see the number of the stage that comes last
+        def after_epoch(epoch: int, _all: int, loss: float, done: int = number * epochs) -> None:
             if on_epoch:
                 on_epoch(done + epoch, len(todo) * epochs, loss)
 
+        # stages of a shard follow each other in `todo`, so the last checkpoint is of the slice before, if that gave one
         before = made[stage.shard][-1].weights if made[stage.shard] else None
-        weights = _train(problem, stage, epochs, before, told)
+        weights = _train(problem, stage, epochs, before, after_epoch)
         if weights is not None:
             made[stage.shard] += (SisaCheckpoint(stage.slice, stage.rows, stage.digest, weights),)
             row_epochs += epochs * stage.rows
@@ -234,14 +224,15 @@ def _trained(
     if not shards:
         raise DataError("no shard has rows enough for the network's layers; take fewer shards, or give more rows.")
     retrained = {stage.shard for stage in todo} & set(shards)
+    checkpoints = chain.from_iterable(shards.values())
     cost = SisaCost(
         seconds=time.perf_counter() - began,
         flops=operations(problem, next(iter(problem.clients.values()))) * row_epochs,
-        storage=sum(checkpoint.weights.nbytes for checkpoints in shards.values() for checkpoint in checkpoints),
+        storage=sum(checkpoint.weights.nbytes for checkpoint in checkpoints),
         row_epochs=row_epochs,
         retrained=tuple(sorted(retrained)),
-        reused=tuple(shard for shard in shards if shard not in retrained),
-        skipped=tuple(shard for shard in made if shard not in shards),
+        reused=tuple(sorted(set(shards) - retrained)),
+        skipped=tuple(sorted(set(made) - set(shards))),
     )
     return Sisa(problem, sharding, shards, cost)
 

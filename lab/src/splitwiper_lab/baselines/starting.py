@@ -38,54 +38,52 @@ class Start:
 
 
 def starts(problem: Problem, start: str, *, known: Mapping[str, Start] | None = None) -> dict[str, Start]:
-    """Return every client's half at its start.
+    """Return every client's half at its start, one of `STARTS`.
 
-    Args:
-        problem: rows, network and settings.
-        start: one of `STARTS`.
-        known: starts of an earlier run; those of clients whose rows are the same are reused, at no cost.
+    Of ``known`` starts of an earlier run, those of clients whose rows are the same are reused, at no cost.
     """
     made = {}
     for name, held in problem.clients.items():
-        recipe, slices = _recipe(problem, held), _slices(problem, held)
-        key = f"{start} {pretrain.final_key(recipe, slices)}"
+        half_inputs, slices = _half_inputs(problem, held), _slices(problem, held)
+        # the key covers rows, settings, seed and first weights: equal keys mean equal halves, bit for bit
+        key = f"{start} {pretrain.final_key(half_inputs, slices)}"
         if known and name in known and known[name].key == key:
             made[name] = replace(known[name], cost=Cost())
         elif start == "pretrained":
-            made[name] = _pretrained(recipe, slices, key, known.get(name) if known else None)
+            made[name] = _pretrained(half_inputs, slices, key, known.get(name) if known else None)
         else:
             made[name] = Start(key, _untrained(problem, held))
     return made
 
 
-class _Shelf:
+class _CheckpointsInMemory:
     """Checkpoints in memory, and the last slice that was loaded from them."""
 
     def __init__(self, kept: Mapping[str, pretrain.Checkpoint]) -> None:
         self.kept, self.resumed = dict(kept), -1
 
     def load(self, number: int, key: str) -> pretrain.Checkpoint | None:
-        found = self.kept.get(key)
-        self.resumed = number if found else self.resumed
-        return found
+        checkpoint = self.kept.get(key)
+        self.resumed = number if checkpoint else self.resumed
+        return checkpoint
 
     def save(self, number: int, key: str, checkpoint: pretrain.Checkpoint) -> None:
         self.kept[key] = checkpoint
 
 
 def _pretrained(
-    recipe: pretrain.PretrainingInputs, slices: Mapping[int, Shard], key: str, before: Start | None
+    half_inputs: pretrain.ClientHalfInputs, slices: Mapping[int, Shard], key: str, before: Start | None
 ) -> Start:
-    shelf = _Shelf(before.checkpoints if before else {})
+    checkpoints = _CheckpointsInMemory(before.checkpoints if before else {})
     began = time.perf_counter()
-    state = finish(pretrain.pretrain(recipe, slices, shelf=shelf))
+    state = finish(pretrain.pretrain(half_inputs, slices, checkpoints=checkpoints))
     seconds = time.perf_counter() - began
-    stem = pretrain.thaw(recipe, state)
-    trains = {name: parameter.requires_grad for name, parameter in recipe.half.named_parameters()}
+    stem = pretrain.thaw(half_inputs, state)
+    # SplitWiper freezes a pre-trained half; here it is trained on, except for what the network itself froze
     for name, parameter in stem.body.named_parameters():
-        parameter.requires_grad_(trains[name])
-    flops = pretrain.operations(recipe, slices, after=shelf.resumed)
-    return Start(key, stem, Cost(seconds=seconds, flops=flops), shelf.kept)
+        parameter.requires_grad_(half_inputs.half.get_parameter(name).requires_grad)
+    flops = pretrain.operations(half_inputs, slices, after=checkpoints.resumed)
+    return Start(key, stem, Cost(seconds=seconds, flops=flops), checkpoints.kept)
 
 
 def _untrained(problem: Problem, held: Holding) -> Embedder:
@@ -103,9 +101,9 @@ def first_weights(problem: Problem, client: str) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in half.state_dict().items()}
 
 
-def _recipe(problem: Problem, held: Holding) -> pretrain.PretrainingInputs:
+def _half_inputs(problem: Problem, held: Holding) -> pretrain.ClientHalfInputs:
     initial = first_weights(problem, held.name)
-    return pretrain.PretrainingInputs(
+    return pretrain.ClientHalfInputs(
         name=held.name,
         seed=problem.config.seed,
         config=problem.config.client,
@@ -115,7 +113,7 @@ def _recipe(problem: Problem, held: Holding) -> pretrain.PretrainingInputs:
         initial_digest=state_digest(initial),
         call=held.call,
         names=held.names,
-        floats=tuple(c.name for c in held.columns if c.dtype.startswith("F")),
+        floats=tuple(column.name for column in held.columns if column.dtype.startswith("F")),
     )
 
 
@@ -123,4 +121,4 @@ def _slices(problem: Problem, held: Holding) -> dict[int, Shard]:
     """Return the rows as slices for pre-training; a row's slice follows from its HMAC."""
     count = problem.config.client.slices
     places = np.array([slice_of(mac.tobytes(), count) for mac in held.shard.columns[MAC_COLUMN]])
-    return {n: held.kept(places == n).shard for n in range(count) if (places == n).any()}
+    return {number: held.kept(places == number).shard for number in np.unique(places).tolist()}

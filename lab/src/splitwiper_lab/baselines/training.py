@@ -22,8 +22,7 @@ from splitwiper_lab.baselines.channel import Channel, Tap, size
 from splitwiper_lab.baselines.client import BaselineClient
 from splitwiper_lab.baselines.meters import Cost, Meter
 from splitwiper_lab.baselines.network import Network
-from splitwiper_lab.baselines.objectives import LEARN, Objective
-from splitwiper_lab.baselines.party import Teachers
+from splitwiper_lab.baselines.party import LEARN, Objective, Teachers
 from splitwiper_lab.baselines.problem import Problem
 from splitwiper_lab.baselines.schedules import Batch, Portion, in_turn, interleaved
 from splitwiper_lab.baselines.server import BaselineServer
@@ -36,18 +35,11 @@ Turn = list[tuple[BaselineClient, Parts, Tensor]]
 
 
 class Work:
-    """One training, starting from a network's present state.
+    """One training of a network in place, from its present state.
 
-    Args:
-        framework: the framework, which defines the messages.
-        problem: the clients' rows; `portions` are indices into them.
-        network: the network; it is trained in place.
-        portions: the rows to use, by client; other clients do not take part.
-        purpose: the name of the random streams.
-        recipe: the training settings; by default the problem's server recipe.
-        objective: the training objective.
-        teachers: networks whose outputs the objective uses.
-        tap: receives every message.
+    The framework defines the messages, which ``tap`` receives. ``portions`` has indices into the problem's rows;
+    clients that are not in it do not take part. ``purpose`` names the random streams. The recipe is the problem's
+    server recipe unless another is given; ``teachers`` are networks whose outputs the objective uses.
     """
 
     def __init__(
@@ -64,6 +56,7 @@ class Work:
         tap: Tap | None = None,
     ) -> None:
         self._framework, self._problem, self._network = framework, problem, network
+        # sorted, so that what is trained does not depend on the order in which a method lists clients
         self._portions = {name: portions[name] for name in sorted(portions) if len(portions[name])}
         self._recipe = recipe or problem.config.server
         self._purpose, self._device = purpose, network.device
@@ -71,10 +64,10 @@ class Work:
         self._server_meter = Meter(self._device)
         self._channel = Channel(self._meters, tap)
         with reproducible(self._device, self._recipe.threads, self._recipe.numerics):
-            self._feeds = {name: self._feed(name) for name in self._portions}
+            self._feeds: dict[str, Feed] = {}
             self._clients: dict[str, BaselineClient] = {}
-            for name, feed in self._feeds.items():
-                meter = self._meters[name]
+            for name, meter in self._meters.items():
+                self._feeds[name] = feed = self._feed(name)
                 self._clients[name] = BaselineClient(
                     name, network, feed, self._recipe, objective, meter=meter, teachers=teachers
                 )
@@ -120,11 +113,12 @@ class Work:
             ):
                 total = torch.zeros((), device=self._device)
                 for number, turn in enumerate(self._turns(batches)):
+                    # from 0 to 1 over all batches of all epochs; the schedule turns it into a factor of the rate
                     progress = (epoch * len(batches) + number) / (epochs * len(batches))
                     rate = self._recipe.lr * factor(progress)
                     total += self._step(turn, rate)
                 self._end_epoch()
-            mean = float(total) / rows
+            mean = float(total) / rows  # reading the total waits for the device: once for an epoch, not for a batch
             for meter in (*self._meters.values(), self._server_meter):
                 meter.settle()
             if not math.isfinite(mean):
@@ -151,27 +145,24 @@ class Work:
             return interleaved(shuffled, self._recipe.batch)
         order = list(shuffled)
         if self._framework.wanders:
-            order = [order[place] for place in self._stream(f"visits/{epoch}").permutation(len(order))]
+            order = list(map(order.__getitem__, self._stream(f"visits/{epoch}").permutation(len(order))))
         return in_turn(shuffled, self._recipe.batch, order)
 
     def _turns(self, batches: Sequence[Batch]) -> Iterator[Turn]:
         """Yield the batches with their rows; each client reads its own."""
         reading, marks = {}, {}
-        for name in self._portions:
-            mine = [batch[name] for batch in batches if name in batch]
-            reading[name] = self._feeds[name].epoch(mine)
-            marks[name] = torch.from_numpy(self._marks(name)).to(self._device)
+        for name, portion in self._portions.items():
+            reading[name] = self._feeds[name].epoch([batch[name] for batch in batches if name in batch])
+            mask = np.zeros(len(self._problem.clients[name]), bool)
+            mask[portion.gone] = True
+            marks[name] = torch.from_numpy(mask).to(self._device)
+        # feeds read ahead, in the order of their own batches, so each is asked exactly when its client takes part
         for batch in batches:
             turn = []
             for name, rows in batch.items():
                 gone = marks[name][torch.from_numpy(rows).to(self._device)]
                 turn.append((self._clients[name], next(reading[name]), gone))
             yield turn
-
-    def _marks(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        marks = np.zeros(len(self._problem.clients[name]), bool)
-        marks[self._portions[name].gone] = True
-        return marks
 
     def _step(self, turn: Turn, rate: float) -> Tensor:
         total = torch.zeros((), device=self._device)
@@ -191,15 +182,17 @@ class Work:
 
     def _end_epoch(self) -> None:
         """Average what the framework averages. The copy of a client that took no part also gets the mean."""
-        weights = {name: float(len(portion)) for name, portion in self._portions.items()}
+        weights, stems = {}, {}
+        for name, portion in self._portions.items():
+            weights[name], stems[name] = float(len(portion)), self._network.stems[name].body
         if self._framework.synchronise and len(weights) > 1:
-            stems = {name: self._network.stems[name].body for name in weights}
             for name, stem in stems.items():
                 self._channel.up(name, dict(stem.state_dict()))
             with self._server_meter.work("average", 0):
                 average(stems, weights)
             for name, stem in stems.items():
                 self._channel.down(name, dict(stem.state_dict()))
+        # the server's copies never leave it, so averaging them sends nothing
         if self._framework.copies:
             with self._server_meter.work("average", 0):
                 average(self._network.halves, weights)
@@ -213,20 +206,19 @@ class Work:
         """Return costs by client of the problem; clients that took no part spent nothing, but store their part."""
         spent = {}
         for name in self._problem.clients:
-            stored = size({**self._network.stems[name].state_dict(), **_tail_state(self._network, name)})
+            state = dict(self._network.stems[name].state_dict())
+            if name in self._network.tails:
+                state |= self._network.tails[name].state_dict(prefix="tail.")
+            stored = size(state)
             spent[name] = self._meters[name].cost(storage=stored) if name in self._meters else Cost(storage=stored)
         return spent
 
     def server_cost(self) -> Cost:
         """Return the server's costs; it stores only its part of the network."""
-        halves = {id(half): half for half in self._network.halves.values()}
-        return self._server_meter.cost(storage=sum(size(half.state_dict()) for half in halves.values()))
-
-
-def _tail_state(network: Network, name: str) -> dict[str, Tensor]:
-    if name not in network.tails:
-        return {}
-    return {f"tail.{key}": tensor for key, tensor in network.tails[name].state_dict().items()}
+        stored = 0
+        for half in set(self._network.halves.values()):  # a half that clients share is stored once
+            stored += size(half.state_dict())
+        return self._server_meter.cost(storage=stored)
 
 
 def average(modules: Mapping[str, nn.Module], weights: Mapping[str, float]) -> None:
@@ -236,10 +228,12 @@ def average(modules: Mapping[str, nn.Module], weights: Mapping[str, float]) -> N
     first = states[next(iter(weights))]
     with torch.no_grad():
         for key, tensor in first.items():
+            mean = tensor.clone()
             if tensor.is_floating_point():
-                mean = sum(states[name][key].double() * (weight / total) for name, weight in weights.items())
-                mean = torch.as_tensor(mean, dtype=tensor.dtype)
-            else:
-                mean = tensor.clone()
+                # in double precision, so that a client of few rows is not lost in rounding
+                exact = torch.zeros_like(tensor, dtype=torch.float64)
+                for name, weight in weights.items():
+                    exact += states[name][key].double() * (weight / total)
+                mean = exact.to(tensor.dtype)
             for state in states.values():
                 state[key].copy_(mean)

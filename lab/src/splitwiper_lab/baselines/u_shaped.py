@@ -32,13 +32,16 @@ class UShaped(Framework):
 
     def exchange(self, server: BaselineServer, turn: Turn, channel: Channel) -> Tensor:
         """Train on one batch in two round trips: activations up, features down; then the gradients of both."""
-        received = {client.name: channel.up(client.name, client.send(rows, gone)) for client, rows, gone in turn}
+        received = {}
+        for client, rows, gone in turn:
+            received[client.name] = channel.up(client.name, client.send(rows, gone))
         features = server.features(received)
         gradients, losses = {}, []
         for client, _, gone in turn:
             answer, loss = client.answer(channel.down(client.name, features[client.name]))
             gradients[client.name] = channel.up(client.name, answer)
-            losses.append(loss * len(gone))
+            losses.append(loss * len(gone))  # the mask has an entry for each row
+        # clients have their gradients by now; the server's are a sum of theirs, so it waits for all of them
         replies = server.backward(gradients)
         for client, _, _ in turn:
             client.learn(channel.down(client.name, replies[client.name]))

@@ -25,7 +25,9 @@ class Vanilla(Framework):
 
     def exchange(self, server: BaselineServer, turn: Turn, channel: Channel) -> Tensor:
         """Train on one batch in one round trip: activations and labels up, gradients down."""
-        received = {client.name: channel.up(client.name, client.send(rows, gone)) for client, rows, gone in turn}
+        received = {}
+        for client, rows, gone in turn:
+            received[client.name] = channel.up(client.name, client.send(rows, gone))
         replies, loss = server.train(received)
         for client, _, _ in turn:
             client.learn(channel.down(client.name, replies[client.name]))

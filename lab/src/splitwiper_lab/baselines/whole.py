@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from splitwiper.client.embed import BATCH
 from splitwiper.client.fitted import statistics
 from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.client.prediction import fitting
-from splitwiper.config import Recipe
 from splitwiper.data.tables import ColumnNames
 from splitwiper.errors import DataError
 from splitwiper.numerics import device_at_hand, reproducible
@@ -66,12 +66,14 @@ class Weights:
     @property
     def state(self) -> dict[str, Tensor]:
         """All tensors by name."""
-        found = {f"client.{name}": tensor for name, tensor in self.client.items()}
-        found |= {f"server.{name}": tensor for name, tensor in self.server.items()}
+        tensors = {}
+        for half, state in (("client", self.client), ("server", self.server)):
+            for name, tensor in state.items():
+                tensors[f"{half}.{name}"] = tensor
         for name, pair in self.fitted.items():
             for number, tensor in enumerate(pair):
-                found[f"input.{name}.{number}"] = tensor
-        return found
+                tensors[f"input.{name}.{number}"] = tensor
+        return tensors
 
     @property
     def nbytes(self) -> int:
@@ -96,8 +98,8 @@ def poolable(halves: Halves, rows: Sequence[Holding]) -> Holding:
             )
         if (held.call, held.columns) != (first.call, first.columns):
             raise DataError(
-                f"rows of {held.name!r} are {_told(held.call, held.columns)}, those of {first.name!r} "
-                f"{_told(first.call, first.columns)}: they cannot be pooled; bring them into one form."
+                f"rows of {held.name!r} are {_form(held)}, those of {first.name!r} {_form(first)}: they "
+                "cannot be pooled; bring them into one form."
             )
         if held.features != first.features:
             raise DataError(
@@ -112,21 +114,19 @@ def train_whole(
     rows: Sequence[Holding],
     *,
     stream: Stream,
-    recipe: Recipe | None = None,
     epochs: int | None = None,
     labels: Sequence[Label] | None = None,
     before: Weights | None = None,
     what: str = "central training",
     on_epoch: OnEpoch | None = None,
 ) -> Weights:
-    """Train the unsplit network on pooled rows.
+    """Train the unsplit network on pooled rows, with the server half's recipe.
 
     Args:
         problem: the network, its first weights, and settings.
         rows: the rows to train on, by client, concatenated in this order.
         stream: the random stream of row order and dropout.
-        recipe: the training settings; by default the server half's.
-        epochs: the number of epochs; by default the recipe's.
+        epochs: the number of epochs; by default the server's.
         labels: the labels of the outputs; by default the labels that some row has.
         before: weights to continue from, instead of the first ones. Labels that they do not know get new outputs.
         what: the name of this training in messages.
@@ -136,25 +136,18 @@ def train_whole(
         DataError: the rows cannot be pooled, or have labels that are not among those given.
         TrainingError: the loss stopped being finite, or a layer could not take a batch.
     """
-    recipe = recipe or problem.config.server
+    recipe = problem.config.server
     like = poolable(problem.halves, rows)
-    present = in_order(label for held in rows for label in held.labels)
+    present = in_order(chain.from_iterable(held.labels for held in rows))
     outputs = tuple(present if labels is None else labels)
-    missing = [label for label in present if label not in outputs]
-    if missing:
-        raise DataError(f"rows have the label {missing[0].text}, which is not among the labels given; add it.")
+    for label in present:
+        if label not in outputs:
+            raise DataError(f"rows have the label {label.text}, which is not among the labels given; add it.")
     cache = Cache([held.shard for held in rows], outputs, names=like.names)
     fitted = statistics(cache) if problem.config.client.standardise else {}
     net = _start(problem, like.call, outputs, fitted, before)
-    losses = Training(
-        net,
-        cache,
-        recipe,
-        epochs=recipe.epochs if epochs is None else epochs,
-        stream=stream,
-        what=what,
-        on_epoch=on_epoch,
-    ).run()
+    count = recipe.epochs if epochs is None else epochs
+    losses = Training(net, cache, recipe, epochs=count, stream=stream, what=what, on_epoch=on_epoch).run()
     client, server = state_of(net.embedder.body), state_of(net.server)
     return Weights(client, server, fitted, outputs, like.call, like.columns, like.features, losses)
 
@@ -183,6 +176,7 @@ def _start(
 
 def operations(problem: Problem, rows: Holding) -> int:
     """Return the floating-point operations of training on one row for one epoch, forward and backward."""
+    # a few rows suffice: a network's operations are proportional to its rows
     few = rows.cache(rows.labels)
     inputs, codes = few.batch(np.arange(min(len(few), 8)))
     net = _start(problem, rows.call, rows.labels, {}, None).eval()
@@ -211,20 +205,15 @@ def answering(problem: Problem, weights: Weights) -> Callable[[Any], Tensor]:
     def logits(inputs: Any) -> Tensor:
         arrays = fitting(inputs, "the network", weights)
         count = len(next(iter(arrays.values())))
-        out = []
+        batches = []
         with reproducible(device, recipe.threads, recipe.numerics), torch.inference_mode():
             for start in range(0, max(count, 1), BATCH):
                 part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in arrays.items()}
-                out.append(net(to_device(part, device)).float().cpu())
-        return torch.cat(out)
+                batches.append(net(to_device(part, device)).float().cpu())
+        return torch.cat(batches)
 
     return logits
 
 
-def logits_of(problem: Problem, weights: Weights, inputs: Any) -> Tensor:
-    """Return a trained network's logits for ``inputs``, see `answering`."""
-    return answering(problem, weights)(inputs)
-
-
-def _told(call: str, columns: Sequence[Column]) -> str:
-    return f"{', '.join(map(str, columns))} ({call})"
+def _form(held: Holding) -> str:
+    return f"{', '.join(map(str, held.columns))} ({held.call})"

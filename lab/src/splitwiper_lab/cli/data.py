@@ -10,8 +10,8 @@ from rich.text import Text
 
 from splitwiper.cli import output
 from splitwiper.cli.exit_codes import exit_code, guarded, when_interrupted
+from splitwiper.cli.options import Json
 from splitwiper.cli.progress import Bars
-from splitwiper.cli.unlearn import Json
 from splitwiper_lab.cli.data_plot import Folder, plot
 
 if TYPE_CHECKING:
@@ -46,17 +46,20 @@ def list_(folder: Folder = None, as_json: Json = False) -> None:
             bars("reading data sets", number, len(NAMES))
             found.append(inspect(name, folder=root))
     if as_json:
-        output.emit({"folder": root, "sets": [_told(one) for one in found]})
+        output.emit({"folder": root, "sets": list(map(_as_object, found))})
         return
     out = output.output()
     _print(found)
     out.print()
     output.line(out, f"Looked for in {root}")
     _notes(found)
+    missing = False
     for one in found:
-        if one.problem is not None and one.state != "missing":
+        if one.state == "missing":
+            missing = True
+        elif one.problem is not None:
             output.line(out, Text(f"{one.name}: ", "bold"), str(one.problem))
-    if any(one.state == "missing" for one in found):
+    if missing:
         output.line(out, "'splitwiper data fetch NAME' downloads what is missing.")
 
 
@@ -86,7 +89,7 @@ def fetch(
     root = data_folder(folder)
     found, fetched = [], []
     with Bars(quiet=as_json) as bars, when_interrupted("Nothing half-fetched is kept: run the same command again."):
-        for name in dict.fromkeys([known(name) for name in names]):
+        for name in dict.fromkeys(map(known, names)):
             bars(f"checking {name}", 0, 0)
             one = inspect(name, folder=root, hashes=True)
             if name in PUBLISHED and (again or one.state in ("missing", "incomplete", "damaged")):
@@ -95,7 +98,7 @@ def fetch(
                 one = inspect(name, folder=root)
             found.append(one)
     if as_json:
-        output.emit({"folder": root, "fetched": fetched, "sets": [_told(one) for one in found]})
+        output.emit({"folder": root, "fetched": fetched, "sets": list(map(_as_object, found))})
     else:
         _print(found)
         whole = not any(one.note or one.problem for one in found)
@@ -126,19 +129,22 @@ def check(
     from splitwiper_lab.datasets.sources import PUBLISHED, data_folder, inspect, known
 
     root = data_folder(folder)
-    asked = [known(name) for name in names or PUBLISHED]
+    asked = list(map(known, names or PUBLISHED))
     with Bars(quiet=as_json) as bars, when_interrupted("Checking changes nothing: run it again."):
         found = []
         for number, name in enumerate(asked):
             bars("checking data sets", number, len(asked))
-            found.append(inspect(name, folder=root, hashes=True))
-    if not names:
-        found = [one for one in found if one.state != "missing"]
+            one = inspect(name, folder=root, hashes=True)
+            if names or one.state != "missing":  # unless named, only what is here is checked
+                found.append(one)
     if as_json:
-        output.emit({"folder": root, "sets": [_told(one) for one in found]})
+        output.emit({"folder": root, "sets": list(map(_as_object, found))})
     else:
         out = output.output()
-        rows = [(one.name, file, what) for one in found for file, what in one.files.items()]
+        rows = []
+        for one in found:
+            for file, recorded in one.files.items():
+                rows.append((one.name, file, recorded))
         if found:
             _print(found)
         if rows:
@@ -155,7 +161,7 @@ def check(
 def _print(found: Sequence[Found]) -> None:
     rows: list[tuple[str | Text, ...]] = []
     for one in found:
-        counts = [output.count(number) for number in (one.train, one.test, one.labels)] if one.train else ["–"] * 3
+        counts = map(output.count, (one.train, one.test, one.labels)) if one.train else ["–"] * 3
         rows.append((one.name, Text(one.state, STYLES.get(one.state, "")), *counts, one.title))
     output.output().print(output.table(("set", "state", ">training", ">test", ">labels", "what it is"), rows))
 
@@ -166,7 +172,7 @@ def _notes(found: Sequence[Found], more: str = "") -> None:
             output.line(output.output(), Text(f"{one.name}: ", "bold"), one.note, more)
 
 
-def _told(one: Found) -> dict[str, Any]:
+def _as_object(one: Found) -> dict[str, Any]:
     problem = None if one.problem is None else str(one.problem)
     return {
         "name": one.name,
@@ -183,11 +189,13 @@ def _told(one: Found) -> dict[str, Any]:
 
 def _leave(found: Sequence[Found]) -> None:
     """Exit with the code of the first problem, after printing all."""
-    problems = [one.problem for one in found if one.problem is not None]
-    for problem in problems:
-        output.line(output.errors(), Text("error: ", "bold red"), Text(str(problem), "red"))
-    if problems:
-        raise typer.Exit(exit_code(problems[0]))
+    code = 0
+    for one in found:
+        if one.problem is not None:
+            output.line(output.errors(), Text("error: ", "bold red"), Text(str(one.problem), "red"))
+            code = code or exit_code(one.problem)  # of the first, though all are shown
+    if code:
+        raise typer.Exit(code)
 
 
 data.command("list")(guarded(list_))

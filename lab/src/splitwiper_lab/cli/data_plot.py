@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from splitwiper.cli import output
-from splitwiper.cli.unlearn import Json
+from splitwiper.cli.options import Json
 from splitwiper.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ Folder = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="Draw it: .svg, .html, .pdf or .png.", show_default=False),
+    Path | None, typer.Option("--out", metavar="FILE", help="Draw it: .svg, .html, .pdf or .png.", show_default=False)
 ]
 
 
@@ -93,12 +92,12 @@ def plot(
     if out is not None:
         _draw(found, out, partition, seed)
     if as_json:
-        output.emit(_told(found, partition, seed, out))
+        output.emit(_as_object(found, partition, seed, out))
     else:
         _print(found, out)
 
 
-def _told(found: Divided, partition: str, seed: int, out: Path | None) -> dict[str, Any]:
+def _as_object(found: Divided, partition: str, seed: int, out: Path | None) -> dict[str, Any]:
     return {
         "source": found.sources,
         "partition": partition,
@@ -138,8 +137,12 @@ def _grid(found: Divided, partition: str, seed: int) -> Grid:
     from splitwiper_lab.pages.partition import Grid
 
     holders = _holders(found)
-    everybody = len(holders) == len(found.train) > 1
-    who = f"{found.owner} alone" if holders == [found.owner] else "everybody" if everybody else ", ".join(holders)
+    if holders == [found.owner]:
+        who = f"{found.owner} alone"
+    elif len(holders) == len(found.train):
+        who = "everybody"
+    else:
+        who = ", ".join(holders)
     note = (
         f"Rows per client and label, seed {seed}; the stronger the colour, the more rows. Outlined: ‘{found.forget}’, "
         f"the label to forget, held by {who}."
@@ -165,22 +168,27 @@ def _named_counts(found: Divided, part: str) -> dict[str, dict[str, int]]:
 
 
 def _holders(found: Divided) -> list[str]:
-    task = found.tasks[found.owner]
-    return [c for c, held in found.counts().items() if found.tasks[c] == task and found.forget in held]
+    """Return the clients that hold the label to forget; the same label of another task is another one."""
+    holders = []
+    for client, held in found.counts().items():
+        if found.tasks[client] == found.tasks[found.owner] and found.forget in held:
+            holders.append(client)
+    return holders
 
 
 def _print(found: Divided, out: Path | None) -> None:
     console = output.output()
     clients = list(found.train)
     for part, title in (("train", "Training rows"), ("test", "Test rows")):
+        every = found.counts(part)
         for first in range(0, len(clients), ACROSS):
-            some = clients[first : first + ACROSS]
-            counts = {client: held for client, held in found.counts(part).items() if client in some}
-            lines = []
+            counts = {client: every[client] for client in clients[first : first + ACROSS]}
+            lines: list[Sequence[str | Text]] = []
             for source, labels in found.labels.items():
-                lines += [_line(found, source, label, counts) for label in labels]
-            lines.append(("all", *(output.count(sum(held.values())) for held in counts.values())))
-            console.print(output.table(("label", *(f">{c}" for c in some)), lines, title=title, last="total"))
+                for label in labels:
+                    lines.append(_line(found, source, label, counts))
+            lines.append(["all", *(output.count(sum(held.values())) for held in counts.values())])
+            console.print(output.table(["label", *map(">{}".format, counts)], lines, title=title, last="total"))
             console.print()
     others = [client for client in _holders(found) if client != found.owner]
     also = f", and so {'does' if len(others) == 1 else 'do'} {', '.join(others)}." if others else " alone."

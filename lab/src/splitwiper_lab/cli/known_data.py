@@ -46,23 +46,19 @@ class KnownData:
             raise ConfigError(f"data.rows = {self.rows} is out of range: give a number of rows, or 0 for all.")
 
 
-def read(
-    folder: Path,
-    values: Mapping[str, Any],
-    data: Path | None,
-    told: Callable[[str, int, int], None],
-) -> Settings:
+def read(folder: Path, values: Mapping[str, Any], data: Path | None, told: Callable[[str, int, int], None]) -> Settings:
     """Read a known data set. Network and training settings that the file omits come from the set's recipe."""
     table = _known_data(table_in(values["data"], "data"))
     told("reading data", 0, 1)
     model = dict(table_in(values["model"], "model"))
-    factory = str(model.pop("factory"))
+    factory = str(model.pop("factory"))  # what is left says where to cut
     work = workload(
         table.source,
         known_name(factory),
         partition=table.partition,
         clients=table.clients,
         seed=_coerced_seed(values),
+        # an option of the command comes before the file
         folder=data or (folder / data_folder(table.folder) if table.folder else None),
         rows=table.rows or None,
         share=table.share,
@@ -90,5 +86,5 @@ def _known_data(values: Mapping[str, Any]) -> KnownData:
     if isinstance(number, int) and not isinstance(number, bool):
         if number < 1:
             raise ConfigError(f"data.clients = {number} is out of range: give a number of clients, or their names.")
-        values = {**values, "clients": client_names(number)}
+        values = {**values, "clients": client_names(number)}  # the setting itself is always names
     return from_dict(KnownData, values, where="data.")

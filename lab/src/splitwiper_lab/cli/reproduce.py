@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,49 +18,55 @@ from splitwiper.cli import output
 from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.errors import ConfigError, InputError
-from splitwiper_lab.cli.seed_warning import silence_seed_warning
+from splitwiper_lab.cli.measuring import Data, silence_seed_warning
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from splitwiper_lab.evaluation.reproduction import CheckVerdict, Experiment
+    from splitwiper_lab.evaluation.comparison import SeedSpread
+    from splitwiper_lab.evaluation.reproduction import Covered, Experiment
     from splitwiper_lab.sweeps import Cell, CellResult
 
 Experiments = Annotated[
-    Path | None,
-    typer.Option("--experiments", metavar="DIR", help="The folder of experiments.", show_default=False),
+    Path | None, typer.Option("--experiments", metavar="DIR", help="The folder of experiments.", show_default=False)
 ]
+Name = Annotated[str, typer.Argument(metavar="ID", help="Which result; --list shows them all.")]
 Scale = Annotated[str, typer.Option("--scale", help="smoke: seconds; cpu: minutes on two cores; full: a GPU.")]
+Listed = Annotated[bool, typer.Option("--list", help="List all results, and how much of each is there.")]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="For results.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="TEXT", help="Only cells with this in their names. May be repeated."),
+]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Fewer than the experiment has.")]
+Minutes = Annotated[
+    float | None,
+    typer.Option("--minutes", min=0, help="Start no new cell after this many minutes; run it again to continue."),
+]
+Commit = Annotated[str, typer.Option("--commit", help="Commit to record in the results (default: ask git).")]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs", min=1, help="Cells to measure at once, each in its process. Times are more reliable with one."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, or a list, and nothing else.")]
 RESULTS = Path("results/reproduce")
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="ID", help="Which result; --list shows them all.")] = "",
+    name: Name = "",
     scale: Scale = "smoke",
-    listed: Annotated[bool, typer.Option("--list", help="List all results, and how much of each is there.")] = False,
+    listed: Listed = False,
     out: Out = RESULTS,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="TEXT", help="Only cells with this in their names. May be repeated."),
-    ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Fewer than the experiment has.")] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option("--minutes", min=0, help="Begin nothing new after this time; run it again to continue."),
-    ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
+    only: Only = None,
+    seeds: Seeds = None,
+    minutes: Minutes = None,
+    data: Data = None,
     experiments: Experiments = None,
-    commit: Annotated[str, typer.Option("--commit", help="Written into the results; git is asked else.")] = "",
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", min=1, help="Cells to measure at once, each in its process. Times are more reliable with one."
-        ),
-    ] = 1,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, or a list, and nothing else.")
-    ] = False,
+    commit: Commit = "",
+    jobs: Jobs = 1,
+    as_json: Json = False,
 ) -> None:
     """Measure a table or figure of the paper again.
 
@@ -82,14 +91,15 @@ def reproduce(
         raise InputError("name a result, or ask for all of them with --list.")
     experiment = read_experiment(folder, name, scale)
     path = results_file(out, experiment)
-    there = sound(path, experiment)
-    todo = _wanted(experiment, there, only or (), seeds)
+    known = sound(path, experiment)
+    todo = _wanted(experiment, known, only or (), seeds)
     here = rows_here(experiment, todo, data)
-    check_same(there, here, path)
+    check_same(known, here, path)
     try:
         with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
             _measure(experiment, todo, here, path, bars, minutes, data, commit or _commit(folder), jobs)
     finally:
+        # also if measuring fails or is interrupted: what was measured before is kept, and shown
         if as_json or path.exists():
             _show(experiment, path, as_json=as_json)
 
@@ -106,7 +116,7 @@ def _commit(folder: Path) -> str:
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no", ":/src", ":/lab/src")
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return commit + ("+" if changed else "")
+    return commit + ("+" if changed else "")  # results of changed code must not pass for those of the commit
 
 
 def _git(folder: Path, *words: str) -> str:
@@ -114,7 +124,7 @@ def _git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def _wanted(experiment: Experiment, there: Sequence[CellResult], only: Sequence[str], seeds: int | None) -> list[Cell]:
+def _wanted(experiment: Experiment, known: Sequence[CellResult], only: Sequence[str], seeds: int | None) -> list[Cell]:
     """Return the selected cells that have no result yet.
 
     Raises:
@@ -124,9 +134,10 @@ def _wanted(experiment: Experiment, there: Sequence[CellResult], only: Sequence[
     from splitwiper_lab.sweeps import missing
 
     if not select(experiment, only=only):
+        # one for each title: seeds are not part of it
         names = list(dict.fromkeys(cell.title for cell in select(experiment)))
         raise InputError(f"--only {' '.join(only)} is in no cell's name. Some are: {'. '.join(names[:3])}.")
-    return missing(select(experiment, only=only, seeds=seeds), there)
+    return missing(select(experiment, only=only, seeds=seeds), known)
 
 
 def _measure(
@@ -147,29 +158,29 @@ def _measure(
 
     machine = _machine(experiment)
     _check_writable(path.parent)
-    end = time.monotonic() + 60 * minutes if minutes is not None else None
+    end = time.monotonic() + 60 * minutes if minutes is not None else math.inf
 
     def made(cell: Cell) -> dict[str, Any]:
-        known = {**machine, "commit": commit}
+        provenance = {**machine, "commit": commit}
         if jobs > 1:  # times are then longer than those of a cell that ran alone
-            known["beside"] = jobs - 1
+            provenance["beside"] = jobs - 1
         if rows := rows_of(experiment, cell, here):
-            known["data"] = rows
-        return known
+            provenance["data"] = rows
+        return provenance
 
     with scratch() as room, silence_seed_warning():
         bench = Bench(room, data, bars if jobs == 1 else None)  # other processes cannot draw on this terminal
-        for _ in sweep(
+        measured = sweep(
             path,
             todo,
             ExperimentMeasure(experiment, bench),
             made=made,
             about=about(experiment),
             jobs=jobs,
-            go_on=lambda: end is None or time.monotonic() < end,
+            go_on=lambda: time.monotonic() < end,
             progress=bars,
-        ):
-            pass
+        )
+        deque(measured, maxlen=0)  # each is in the file, which is read again to be shown
 
 
 def _check_writable(folder: Path) -> None:
@@ -180,7 +191,7 @@ def _check_writable(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=folder):  # a folder that exists may still refuse files
             pass
     except OSError as problem:
         raise InputError(
@@ -207,48 +218,37 @@ def _machine(experiment: Experiment) -> dict[str, Any]:
 
 
 def _show(experiment: Experiment, path: Path, *, as_json: bool) -> None:
-    from splitwiper_lab.evaluation.reproduction import coverage, judged, outdated
-    from splitwiper_lab.evaluation.reproduction.outcomes import sound
+    from splitwiper_lab.evaluation.reproduction import coverage, judged, outdated, totals
+    from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds, sound
     from splitwiper_lab.evaluation.reproduction.sources import parts
 
     results = sound(path, experiment)
-    verdicts, covered = judged(experiment, results), coverage(experiment, results)
+    verdicts, covered, spreads = (
+        judged(experiment, results),
+        coverage(experiment, results),
+        over_seeds(experiment, results),
+    )
     if as_json:
-        output.emit(
-            {"id": experiment.id, "scale": experiment.scale, **_told(experiment, results), "verdicts": verdicts}
-        )
+        cells = []
+        for one in covered:
+            cells.append({**vars(one), "values": spreads.get((one.condition, one.system), {})})
+        named = {"id": experiment.id, "scale": experiment.scale, "title": experiment.title}
+        output.emit({**named, "cells": cells, "verdicts": verdicts})
         return
     screen = output.output()
     output.line(screen, f"{experiment.title} ({experiment.paper})", style="bold")
     screen.print()
-    for table in _tables(experiment, results):
+    for table in _tables(experiment, covered, spreads):
         screen.print(table)
         screen.print()
     for verdict in verdicts:
-        output.line(screen, f"{_word(verdict)}: {verdict.says}. {verdict.told()}".rstrip())
-    done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
+        output.line(screen, f"{verdict.word.capitalize()}: {verdict.says}. {verdict.sentence()}".rstrip())
+    done, wanted = totals(covered)
     output.line(screen, f"{done} of {wanted} cells are there, at scale {experiment.scale}: {path}")
-    for part in parts(result.made for result in results):
+    for part in parts(map(attrgetter("made"), results)):
         output.line(screen, f"A part of the data was measured on: {part}.")
     if old := outdated(path, experiment):
         output.line(screen, f"{output.plural(old, 'line')} of that file are of other settings, and left out.")
-
-
-def _word(verdict: CheckVerdict) -> str:
-    return {True: "Holds", False: "Does not hold", None: "Not measured yet"}[verdict.held]
-
-
-def _told(experiment: Experiment, results: Sequence[CellResult]) -> dict[str, Any]:
-    """Return quantities and coverage, for JSON."""
-    from splitwiper_lab.evaluation.reproduction import coverage
-    from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
-
-    found = over_seeds(experiment, results)
-    cells = []
-    for covered in coverage(experiment, results):
-        values = found.get((covered.condition, covered.system), {})
-        cells.append({**vars(covered), "values": values})
-    return {"title": experiment.title, "cells": cells}
 
 
 SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -270,43 +270,38 @@ SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Columns on a terminal, and the quantities in each."""
 
 
-def _tables(experiment: Experiment, results: Sequence[CellResult]) -> list[Table]:
+def _tables(
+    experiment: Experiment, covered: Sequence[Covered], spreads: Mapping[tuple[str, str], Mapping[str, SeedSpread]]
+) -> list[Table]:
     """Return a table for each condition."""
-    from splitwiper_lab.evaluation.reproduction import coverage
-    from splitwiper_lab.evaluation.reproduction.formatting import told
-    from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
+    from splitwiper_lab.evaluation.reproduction.formatting import on_terminal
 
-    found, columns = over_seeds(experiment, results), SHOWN[experiment.kind]
+    columns = SHOWN[experiment.kind]
     rows: dict[str, list[tuple[str, ...]]] = {}
-    for covered in coverage(experiment, results):
-        values = found.get((covered.condition, covered.system))
+    for one in covered:
+        values = spreads.get((one.condition, one.system))
         cells = ["–"] * len(columns)
-        if values:  # before forgetting → after it
-            cells = [" → ".join(told(values, name) for name in names) for names in columns.values()]
-        row = (covered.system, *cells, f"{covered.done}/{covered.wanted}")
-        rows.setdefault(covered.condition, []).append(row)
+        if values:
+            for place, names in enumerate(columns.values()):  # before forgetting → after it
+                cells[place] = " → ".join(on_terminal(values, name) for name in names)
+        rows.setdefault(one.condition, []).append((one.system, *cells, f"{one.done}/{one.wanted}"))
     headings = ("", *(f">{name}" for name in columns), ">seeds")
     return [output.table(headings, listed, title=condition) for condition, listed in rows.items()]
 
 
 def _list(folder: Path, scale: str, out: Path, *, as_json: bool) -> None:
-    from splitwiper_lab.evaluation.reproduction import (
-        coverage,
-        experiments,
-        read_experiment,
-        read_experiment_results,
-        results_file,
-    )
+    from splitwiper_lab.evaluation import reproduction
 
-    found = []
-    for name in experiments(folder):
-        experiment = read_experiment(folder, name, scale)
-        covered = coverage(experiment, read_experiment_results(results_file(out, experiment), experiment))
-        done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
-        found.append({"id": name, "title": experiment.title, "paper": experiment.paper, "done": done, "cells": wanted})
+    listed = []
+    rows = []
+    for name in reproduction.experiments(folder):
+        experiment = reproduction.read_experiment(folder, name, scale)
+        path = reproduction.results_file(out, experiment)
+        results = reproduction.read_experiment_results(path, experiment)
+        done, wanted = reproduction.totals(reproduction.coverage(experiment, results))
+        listed.append({"id": name, "title": experiment.title, "paper": experiment.paper, "done": done, "cells": wanted})
+        rows.append((name, experiment.title, f"{done}/{wanted}"))
     if as_json:
-        output.emit(found)
-        return
-    screen = output.output()
-    rows = [(str(one["id"]), str(one["title"]), f"{one['done']}/{one['cells']}") for one in found]
-    screen.print(output.table(("id", "what it reproduces", f">done, {scale}"), rows))
+        output.emit(listed)
+    else:
+        output.output().print(output.table(("id", "what it reproduces", f">done, {scale}"), rows))

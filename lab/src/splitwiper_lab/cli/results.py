@@ -18,28 +18,36 @@ TRADEOFF, COMPARE = Path("results/tradeoff/cifar10-vgg/tradeoff.jsonl"), Path("r
 _HIDDEN = {"show_default": False}
 
 
+Results = Annotated[
+    Path | None,
+    typer.Option(
+        "--results", metavar="DIR", help="Of 'splitwiper reproduce'; results/reproduce unless given.", **_HIDDEN
+    ),
+]
+Scale = Annotated[str, typer.Option("--scale", help="Which results: smoke, cpu or full.")]
+Tradeoff = Annotated[
+    Path | None, typer.Option("--tradeoff", metavar="FILE", help="Of 'splitwiper tradeoff', for the plot.", **_HIDDEN)
+]
+Compare = Annotated[
+    Path | None,
+    typer.Option("--compare", metavar="FILE", help="Of 'splitwiper compare', for systems side by side.", **_HIDDEN),
+]
+Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")]
+Readmes = Annotated[
+    bool, typer.Option("--readmes", help="Also write every experiment's README.md, from results at scale full.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print a single JSON object instead of text.")]
+
+
 def results(
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            "--results", metavar="DIR", help="Of 'splitwiper reproduce'; results/reproduce unless given.", **_HIDDEN
-        ),
-    ] = None,
-    scale: Annotated[str, typer.Option("--scale", help="Which results: smoke, cpu or full.")] = "full",
-    tradeoff: Annotated[
-        Path | None,
-        typer.Option("--tradeoff", metavar="FILE", help="Of 'splitwiper tradeoff', for the plot.", **_HIDDEN),
-    ] = None,
-    compare: Annotated[
-        Path | None,
-        typer.Option("--compare", metavar="FILE", help="Of 'splitwiper compare', for systems side by side.", **_HIDDEN),
-    ] = None,
+    results: Results = None,
+    scale: Scale = "full",
+    tradeoff: Tradeoff = None,
+    compare: Compare = None,
     experiments: Experiments = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("results.html"),
-    readmes: Annotated[
-        bool, typer.Option("--readmes", help="Also write every experiment's README.md, from results at scale full.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object instead of text.")] = False,
+    out: Out = Path("results.html"),
+    readmes: Readmes = False,
+    as_json: Json = False,
 ) -> None:
     """Make a page of all results: the paper's claims, every table and figure.
 
@@ -69,11 +77,11 @@ def results(
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(render(collected), encoding="utf-8", newline="\n")
     written = _readmes(folder, lines) if readmes else []
-    told = _told(collected, out, written)
+    found = _as_object(collected, out, written)
     if as_json:
-        output.emit(told)
+        output.emit(found)
     else:
-        _print(collected, told)
+        _print(collected, found)
 
 
 def _exist(*given: Path | None) -> None:
@@ -86,52 +94,48 @@ def _readmes(folder: Path, results: Path) -> list[str]:
     """Write every experiment's README, and return the paths of those that changed."""
     from splitwiper_lab.pages.reproduction import read_all, readme
 
-    found, written = read_all(folder, results, "full"), []
-    if not any(one.results for one in found):
+    every = read_all(folder, results, "full")
+    if not any(measured.results for measured in every):
         raise InputError(f"there are no results of scale full in {results}: READMEs are written from those alone.")
-    for one in found:
-        path, text = folder / one.experiment.id / "README.md", readme(one.experiment, one.results)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+    written = []
+    for measured in every:
+        path = folder / measured.experiment.id / "README.md"
+        text = readme(measured.experiment, measured.results)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:  # unchanged files keep their dates
             path.write_text(text, encoding="utf-8", newline="\n")
             written.append(str(path))
     return written
 
 
-def _told(collected: Collected, out: Path, written: list[str]) -> dict[str, Any]:
+def _as_object(collected: Collected, out: Path, written: list[str]) -> dict[str, Any]:
     from splitwiper_lab.evaluation.reproduction import judged
     from splitwiper_lab.pages.reproduction import claims
 
-    judgements = []
+    judgements: list[dict[str, Any]] = []
     for claim in claims(collected):
-        told = {"key": claim.key, "claim": claim.says, "verdict": claim.verdict, "why": claim.why}
-        judgements.append({**told, "evidence": list(claim.evidence)})
+        judgement = {"key": claim.key, "claim": claim.says, "verdict": claim.verdict, "why": claim.why}
+        judgements.append({**judgement, "evidence": list(claim.evidence)})
     experiments = []
-    for one in collected.measured:
-        counts = {"id": one.experiment.id, "done": one.done, "cells": one.wanted}
-        experiments.append({**counts, "verdicts": judged(one.experiment, one.results)})
-    return {
-        "page": out,
-        "scale": collected.scale,
-        "claims": judgements,
-        "experiments": experiments,
-        "readmes": written,
-    }
+    for measured in collected.measured:
+        counts = {"id": measured.experiment.id, "done": measured.done, "cells": measured.wanted}
+        experiments.append({**counts, "verdicts": judged(measured.experiment, measured.results)})
+    named = {"page": out, "scale": collected.scale, "claims": judgements}
+    return {**named, "experiments": experiments, "readmes": written}
 
 
-def _print(collected: Collected, told: dict[str, Any]) -> None:
+def _print(collected: Collected, found: dict[str, Any]) -> None:
     screen = output.output()
-    rows = [(f"({c['key']})", c["claim"], c["verdict"]) for c in told["claims"]]
+    rows = [(f"({claim['key']})", claim["claim"], claim["verdict"]) for claim in found["claims"]]
     screen.print(output.table(("", "the paper's claim", "verdict"), rows))
     screen.print()
-    done = sum(one["done"] for one in told["experiments"])
-    if not done:
+    scale, measured = collected.scale, sum(one["done"] > 0 for one in found["experiments"])
+    if not measured:
         output.line(
             screen,
-            f"Nothing was measured yet at scale {collected.scale}: run 'splitwiper reproduce ID --scale "
-            f"{collected.scale}' first, or name another --scale or --results.",
+            f"Nothing was measured yet at scale {scale}: run 'splitwiper reproduce ID --scale {scale}' first, or name "
+            "another --scale or --results.",
         )
-    there = sum(1 for one in told["experiments"] if one["done"])
-    output.line(screen, f"Experiments with results at scale {collected.scale}: {there} of {len(told['experiments'])}.")
-    if told["readmes"]:
-        output.line(screen, f"READMEs that changed: {len(told['readmes'])}.")
-    output.line(screen, f"Page: {told['page']}")
+    output.line(screen, f"Experiments with results at scale {scale}: {measured} of {len(found['experiments'])}.")
+    if found["readmes"]:
+        output.line(screen, f"READMEs that changed: {len(found['readmes'])}.")
+    output.line(screen, f"Page: {found['page']}")

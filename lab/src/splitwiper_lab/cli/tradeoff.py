@@ -12,7 +12,7 @@ from splitwiper.cli import output
 from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.errors import InputError
-from splitwiper_lab.cli.seed_warning import silence_seed_warning
+from splitwiper_lab.cli.measuring import Commit, Data, silence_seed_warning
 
 if TYPE_CHECKING:
     from splitwiper_lab.evaluation.tradeoff import Setting
@@ -24,25 +24,39 @@ COLUMNS = 6
 """Number of table columns shown on a terminal; the page has them all."""
 
 
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A data set: digits, cifar10, mnist…")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A network: digits_cnn, vgg, resnet18…")]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="For results, table and plot.")]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="TEXT", help="Only settings with this in them. May be repeated.")
+]
+Kind = Annotated[str, typer.Option("--partition", help="How labels are divided over clients.")]
+Clients = Annotated[int, typer.Option("--clients", min=1, help="Number of clients.")]
+Rows = Annotated[int | None, typer.Option("--rows", min=1, help="Use so many training rows.")]
+Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Of the server.")]
+Codec = Annotated[str, typer.Option("--codec", help="How activations are written down.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything that is not secret.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, or cuda.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Do less of everything.")]
+Json = Annotated[bool, typer.Option("--json", help="Print a list of JSON objects and nothing else.")]
+
+
 def tradeoff(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data set: digits, cifar10, mnist…")],
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A network: digits_cnn, vgg, resnet18…")],
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="For results, table and plot.")],
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="TEXT", help="Only settings with this in them. May be repeated."),
-    ] = None,
-    partition: Annotated[str, typer.Option("--partition", help="How labels are divided over clients.")] = "overlapping",
-    clients: Annotated[int, typer.Option("--clients", min=1, help="Number of clients.")] = 5,
-    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Use so many training rows.")] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Of the server.")] = None,
-    codec: Annotated[str, typer.Option("--codec", help="How activations are written down.")] = "none",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is not secret.")] = 0,
-    device: Annotated[str, typer.Option("--device", help="cpu, or cuda.")] = "cpu",
-    data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Do less of everything.")] = False,
-    commit: Annotated[str, typer.Option("--commit", help="Written into the results.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON objects and nothing else.")] = False,
+    source: Source,
+    model: Model,
+    out: Out,
+    only: Only = None,
+    partition: Kind = "overlapping",
+    clients: Clients = 5,
+    rows: Rows = None,
+    epochs: Epochs = None,
+    codec: Codec = "none",
+    seed: Seed = 0,
+    device: Device = "cpu",
+    data: Data = None,
+    quick: Quick = False,
+    commit: Commit = "",
+    as_json: Json = False,
 ) -> None:
     """Sweep ways of hiding labels, attack each, and plot privacy against utility.
 
@@ -54,28 +68,62 @@ def tradeoff(
       splitwiper tradeoff digits digits_cnn --out tradeoff --quick
       splitwiper tradeoff cifar10 vgg --out tradeoff --codec int4 --device cuda
     """
+    from splitwiper_lab.workloads import workload
+
+    out.mkdir(parents=True, exist_ok=True)
+    side = _side(device)
+    work = workload(
+        source,
+        model,
+        partition=partition,
+        clients=clients,
+        seed=seed,
+        folder=data,
+        rows=rows,
+        server={**side, "epochs": epochs} if epochs else side,
+        client={**side, "codec": codec, "keys": "seeded"},
+    )
+    about = {"source": source, "model": model, "partition": partition, "clients": clients, "seed": seed, "quick": quick}
+    about |= {"rows": rows, "epochs": work.config.server.epochs, "codec": codec}
+    _sweep(work, about, out, only or (), device, quick=quick, commit=commit, as_json=as_json)
+
+
+def _side(device: str) -> dict[str, Any]:
+    """Return the settings that server and clients have alike."""
+    from splitwiper.numerics import pick_device
+
+    return {"device": device, "precision": "bfloat16"} if pick_device(device).type == "cuda" else {"device": device}
+
+
+def _sweep(
+    work: Workload,
+    about: Mapping[str, Any],
+    out: Path,
+    only: Sequence[str],
+    device: str,
+    *,
+    quick: bool,
+    commit: str,
+    as_json: bool,
+) -> None:
+    """Measure the settings that are missing, and show all that are there."""
     from splitwiper_lab.evaluation.tradeoff import TradeoffMeasure, settings, tradeoff_cells
     from splitwiper_lab.sweeps import machine, matches, missing, sweep
 
-    out.mkdir(parents=True, exist_ok=True)
-    work = _workload(source, model, partition, clients, rows, epochs, codec, seed, device, data)
     every = settings(_labels(work))
-    chosen = [setting for setting in every if matches(only or (), setting.name)]
+    chosen = [setting for setting in every if matches(only, setting.name)]
     if not chosen:
         raise InputError(
-            f"--only {' '.join(only or ())} is in no setting's name. Some are: {every[0].name}; {every[4].name}."
+            f"--only {' '.join(only)} is in no setting's name. Some are: {every[0].name}; {every[4].name}."
         )
-    about = {"source": source, "model": model, "partition": partition, "clients": clients, "seed": seed, "quick": quick}
-    about |= {"rows": rows, "epochs": work.config.server.epochs, "codec": codec}
     cells = tradeoff_cells(about, chosen)
     results = _known(out, about)
     again = "What was measured is kept: run it again to go on."
     with Bars(quiet=as_json) as bars, when_interrupted(again), silence_seed_warning():
-        measure = TradeoffMeasure(work, cells, device, quick, bars)
         measured = sweep(
             out / LINES,
             missing(cells, results),
-            measure,
+            TradeoffMeasure(work, cells, device, quick, bars),
             made=lambda cell: {**machine(device), "commit": commit},
             about=about,
         )
@@ -91,56 +139,21 @@ def _known(out: Path, about: Mapping[str, Any]) -> list[CellResult]:
 
     settings = about_digest(about)
     return read_results(
-        out / LINES,
-        wanted=lambda cell: cell.settings == settings,
-        check=lambda result: Point.from_dict(result.values),
-    )
-
-
-def _workload(
-    source: str,
-    model: str,
-    partition: str,
-    clients: int,
-    rows: int | None,
-    epochs: int | None,
-    codec: str,
-    seed: int,
-    device: str,
-    data: Path | None,
-) -> Workload:
-    from splitwiper.numerics import pick_device
-    from splitwiper_lab.workloads import workload
-
-    side: dict[str, Any] = {"device": device}
-    if pick_device(device).type == "cuda":
-        side["precision"] = "bfloat16"
-    server = {**side, "epochs": epochs} if epochs else side
-    return workload(
-        source,
-        model,
-        partition=partition,
-        clients=clients,
-        seed=seed,
-        folder=data,
-        rows=rows,
-        server=server,
-        client={**side, "codec": codec, "keys": "seeded"},
+        out / LINES, wanted=lambda cell: cell.settings == settings, check=lambda result: Point.from_dict(result.values)
     )
 
 
 def _labels(work: Workload) -> int:
-    tasks = work.tasks
-    return len({(tasks.get(name, ""), str(label)) for name, (_, labels) in work.train.items() for label in set(labels)})
+    """Return the number of labels; clients of different tasks share none."""
+    found = set()
+    for name, (_, labels) in work.train.items():
+        for label in set(labels):
+            found.add((work.tasks.get(name, ""), str(label)))  # a set: clients share labels
+    return len(found)
 
 
 def _finish(
-    out: Path,
-    about: Mapping[str, Any],
-    results: Sequence[CellResult],
-    every: Sequence[Setting],
-    *,
-    as_json: bool,
+    out: Path, about: Mapping[str, Any], results: Sequence[CellResult], every: Sequence[Setting], *, as_json: bool
 ) -> None:
     from splitwiper_lab.evaluation.recommend import recommendation
     from splitwiper_lab.evaluation.tradeoff import Point, in_table_order
@@ -158,12 +171,11 @@ def _finish(
         return
     screen = output.output()
     headings, rows = table(points)
-    screen.print(output.table(headings[:COLUMNS], [row[:COLUMNS] for row in rows]))
+    screen.print(output.table(headings[:COLUMNS], [row[:COLUMNS] for row in rows]))  # the first columns say the most
     screen.print()
     output.line(screen, advice)
     failed = sum(not check.step_holds for check in checks)
     output.line(
-        screen,
-        f"Theorem 1's bound on posteriors fails in {failed} of {len(checks)} cases tried; the page lists them.",
+        screen, f"Theorem 1's bound on posteriors fails in {failed} of {len(checks)} cases tried; the page lists them."
     )
     output.line(screen, f"Results: {out / LINES}; page: {out / PAGE}")

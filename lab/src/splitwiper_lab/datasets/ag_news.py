@@ -27,7 +27,7 @@ def read(what: Published, place: Path) -> DataSet:
 def _texts(what: Published, file: Path, *, names: tuple[str, ...], most: int) -> tuple[list[str], Array]:
     texts: list[str] = []
     codes: list[int] = []
-    known = {str(number): number - 1 for number in range(1, len(names) + 1)}
+    numbers = list(map(str, range(1, len(names) + 1)))  # classes are counted from 1 in the files
     line = 0
     try:
         with file.open(encoding="utf-8", newline="") as stream:
@@ -36,9 +36,9 @@ def _texts(what: Published, file: Path, *, names: tuple[str, ...], most: int) ->
                 line = reader.line_num
                 if len(cells) != 3:
                     what.damaged(file, f"line {line:,} has {len(cells)} cells instead of class, title and description")
-                if cells[0] not in known:
+                if cells[0] not in numbers:
                     what.damaged(file, f"line {line:,}: class {cells[0][:40]!r} is not one of 1 to {len(names)}")
-                codes.append(known[cells[0]])
+                codes.append(numbers.index(cells[0]))
                 texts.append(tidy(f"{cells[1]} {cells[2]}"))
     except UnicodeDecodeError as problem:
         what.damaged(file, f"not UTF-8 text after line {line:,} ({problem})")

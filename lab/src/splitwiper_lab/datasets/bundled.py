@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import compress
+
 import numpy as np
 
 from splitwiper_lab.datasets.published import DataSet
@@ -42,12 +44,9 @@ def _descriptions() -> DataSet:
     labels: list[str] = []
     for name in _DESCRIBED:
         words = getattr(sklearn.datasets, f"load_{name}")().DESCR.split()
-        rows = [" ".join(words[start : start + _WORDS]) for start in range(0, len(words), _WORDS)]
-        texts += rows
-        labels += [name] * len(rows)
+        for start in range(0, len(words), _WORDS):
+            texts.append(" ".join(words[start : start + _WORDS]))
+            labels.append(name)
     held = np.arange(len(texts)) % 4 == 3
-    parts = []
-    for rows_of_part in (~held, held):
-        chosen = [texts[row] for row in np.flatnonzero(rows_of_part)]
-        parts.append((chosen, np.array(labels)[rows_of_part]))
-    return DataSet("descriptions", parts[0], parts[1], _DESCRIBED)
+    train, test = list(compress(texts, ~held)), list(compress(texts, held))
+    return DataSet("descriptions", (train, np.array(labels)[~held]), (test, np.array(labels)[held]), _DESCRIBED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ NAME = "checksums.json"
 
 def write(what: Published, place: Path) -> None:
     """Record sizes and hashes of the files in ``place``."""
-    found = {path.name: {"size": path.stat().st_size, "sha256": _sha256(path)} for path in _present(what, place)}
-    text = json.dumps({"format": 1, "set": what.name, "files": found}, indent=2)
+    files = {}
+    for path in _present(what, place):
+        files[path.name] = {"size": path.stat().st_size, "sha256": _sha256(path)}
+    text = json.dumps({"format": 1, "set": what.name, "files": files}, indent=2)
     (place / NAME).write_text(text + "\n", encoding="utf-8")
 
 
@@ -58,19 +61,21 @@ def check(what: Published, root: Path) -> dict[str, str]:
 
 
 def _as_published(what: Published, path: Path) -> str:
-    offer = next((d for d in (*what.downloads, *what.unpacked) if d.file == path.name), None)
-    if offer is None:
-        return "unknown"
-    if offer.size == path.stat().st_size:
-        if _sha256(path) == offer.sha256:
-            return "published"
-        if path.suffix != ".gz":  # it may be recompressed, and gzip has its own checksum
-            what.damaged(path, "its SHA-256 is not the published one")
-    return "not the published file"
+    for offer in (*what.downloads, *what.unpacked):
+        if offer.file != path.name:
+            continue
+        if offer.size == path.stat().st_size:
+            if _sha256(path) == offer.sha256:
+                return "published"
+            if path.suffix != ".gz":  # it may be recompressed, and gzip has its own checksum
+                what.damaged(path, "its SHA-256 is not the published one")
+        return "not the published file"
+    return "unknown"
 
 
 def _present(what: Published, place: Path) -> list[Path]:
-    return [path for file in what.files if (path := what.path(place, file))]
+    """Return the paths of the set's files in a folder, without those that are missing."""
+    return list(filter(None, map(partial(what.path, place), what.files)))
 
 
 def _recorded(what: Published, place: Path) -> dict[str, dict[str, Any]]:
@@ -79,10 +84,12 @@ def _recorded(what: Published, place: Path) -> dict[str, dict[str, Any]]:
     if not file.is_file():
         return {}
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if found["set"] != what.name:  # a record of another set in the same folder
-            return {}
-        return {str(n): {"size": int(v["size"]), "sha256": str(v["sha256"])} for n, v in found["files"].items()}
+        record = json.loads(file.read_text(encoding="utf-8"))
+        recorded = {}
+        if record["set"] == what.name:  # else it is of another set in the same folder
+            for name, known in record["files"].items():
+                recorded[str(name)] = {"size": int(known["size"]), "sha256": str(known["sha256"])}
+        return recorded
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
         raise DataError(f"{file} is not a record of checksums; delete it to go without it.") from problem
 

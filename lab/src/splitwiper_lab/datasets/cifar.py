@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,24 +15,24 @@ TRAIN = tuple(f"data_batch_{n}.bin" for n in range(1, 6))
 _BASE = "https://www.cs.toronto.edu/~kriz/"
 
 
-def read10(what: Published, place: Path) -> DataSet:
-    """Read CIFAR-10: records of one label byte and 3 × 32 × 32 pixels, five files for training and one for tests."""
-    names = what.names(place / "batches.meta.txt", 10)
-    each = what.rows[0] // len(TRAIN)
-    parts = [_records(what, place / file, rows=each, labels=(10,)) for file in TRAIN]
-    train = np.concatenate([pixels for pixels, _ in parts]), np.concatenate([codes for _, codes in parts])
-    test = _records(what, place / "test_batch.bin", rows=what.rows[1], labels=(10,))
-    named = np.array(names)
-    return DataSet(what.name, (train[0], named[train[1]]), (test[0], named[test[1]]), names)
+def _read(
+    what: Published, place: Path, *, listed: str, files: tuple[tuple[str, ...], ...], labels: tuple[int, ...]
+) -> DataSet:
+    """Read the files of the training and of the test part.
 
-
-def read100(what: Published, place: Path) -> DataSet:
-    """Read CIFAR-100: records of two label bytes (coarse, fine) and 3 × 32 × 32 pixels; labels are the fine ones."""
-    names = what.names(place / "fine_label_names.txt", 100)
-    named = np.array(names)
-    train = _records(what, place / "train.bin", rows=what.rows[0], labels=(20, 100))
-    test = _records(what, place / "test.bin", rows=what.rows[1], labels=(20, 100))
-    return DataSet(what.name, (train[0], named[train[1]]), (test[0], named[test[1]]), names)
+    A record has a label byte for each number in ``labels``, the number of known labels, and 3 × 32 × 32 pixels.
+    CIFAR-100 has a coarse and a fine label; the last is used.
+    """
+    names = what.names(place / listed, labels[-1])
+    parts = []
+    for part, rows in zip(files, what.rows, strict=True):
+        pixels, codes = [], []
+        for file in part:
+            records = _records(what, place / file, rows=rows // len(part), labels=labels)
+            pixels.append(records[0])
+            codes.append(records[1])
+        parts.append((np.concatenate(pixels), np.array(names)[np.concatenate(codes)]))
+    return DataSet(what.name, parts[0], parts[1], names)
 
 
 def _records(what: Published, file: Path, *, rows: int, labels: tuple[int, ...]) -> tuple[Array, Array]:
@@ -69,7 +70,7 @@ CIFAR10 = Published(
     files=(*TRAIN, "test_batch.bin", "batches.meta.txt"),
     rows=(50_000, 10_000),
     limit=10_000 * (1 + PIXELS),
-    read=read10,
+    read=partial(_read, listed="batches.meta.txt", files=(TRAIN, ("test_batch.bin",)), labels=(10,)),
 )
 CIFAR100 = Published(
     name="cifar100",
@@ -86,5 +87,5 @@ CIFAR100 = Published(
     files=("train.bin", "test.bin", "fine_label_names.txt"),
     rows=(50_000, 10_000),
     limit=50_000 * (2 + PIXELS),
-    read=read100,
+    read=partial(_read, listed="fine_label_names.txt", files=(("train.bin",), ("test.bin",)), labels=(20, 100)),
 )

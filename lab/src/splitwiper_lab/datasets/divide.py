@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -56,12 +57,12 @@ class Divided:
 
     def counts(self, part: str = "train") -> dict[str, dict[str | int, int]]:
         """Count rows per client and label, in the part ``train`` or ``test``."""
-        found: dict[str, dict[str | int, int]] = {}
+        counts: dict[str, dict[str | int, int]] = {}
         for client, (_, labels) in (self.train if part == "train" else self.test).items():
             held = Counter(labels.tolist())
             order = self.labels[self.tasks[client] or self.sources[0]]
-            found[client] = {label: held[label] for label in order if held[label]}  # in the set's order, not by size
-        return found
+            counts[client] = {label: held[label] for label in order if held[label]}  # in the set's order, not by size
+        return counts
 
 
 def client_names(number: int) -> tuple[str, ...]:
@@ -75,7 +76,10 @@ def client_names(number: int) -> tuple[str, ...]:
     """
     if number > MOST_CLIENTS:
         raise DataError(f"{number:,} clients are too many; give at most {MOST_CLIENTS:,}.")
-    return (*CLIENTS, *(f"client-{n}" for n in range(len(CLIENTS) + 1, number + 1)))[: max(number, 0)]
+    names = list(CLIENTS[: max(number, 0)])
+    for n in range(len(CLIENTS) + 1, number + 1):
+        names.append(f"client-{n}")
+    return tuple(names)
 
 
 def divided(
@@ -89,7 +93,6 @@ def divided(
     seed: int = 0,
     folder: str | Path | None = None,
     rows: int | None = None,
-    download: bool = False,
 ) -> Divided:
     """Load a data set and divide it over clients.
 
@@ -105,7 +108,6 @@ def divided(
         seed: the root seed.
         folder: the data folder.
         rows: use only this many training rows, all labels in proportion, and the same share of the test rows.
-        download: fetch missing data sets.
 
     Raises:
         NotFoundError: a set is unknown or missing.
@@ -113,20 +115,13 @@ def divided(
     """
     names = _names(source)
     own = _clients(names, clients)
-    sets = {name: load(name, folder=folder, download=download) for name in names}
+    sets = {name: load(name, folder=folder) for name in names}
     target, label = _label(sets, forget, own, owner)
     if rows is not None:
         sets = subset(sets, rows=rows, seed=seed)
-    found = mixed(
-        {name: (data.train[1], data.test[1]) for name, data in sets.items()},
-        clients=own,
-        kind=partition,
-        forget=(target, label),
-        owner=owner,
-        seed=seed,
-        share=share,
-    )
-    return _assemble(_alike(sets), found, label, _holder(found, sets[target], own[target], label, owner))
+    parts = {name: (data.train[1], data.test[1]) for name, data in sets.items()}
+    shares = mixed(parts, clients=own, kind=partition, forget=(target, label), owner=owner, seed=seed, share=share)
+    return _assemble(_alike(sets), shares, label, _holder(shares, sets[target], own[target], label, owner))
 
 
 def subset(sets: Mapping[str, DataSet], *, rows: int, seed: int) -> dict[str, DataSet]:
@@ -135,21 +130,20 @@ def subset(sets: Mapping[str, DataSet], *, rows: int, seed: int) -> dict[str, Da
     Raises:
         DataError: ``rows`` is larger than the number of rows, or smaller than the number of labels.
     """
-    there = {name: len(data.train[1]) for name, data in sets.items()}
+    there = np.array([len(data.train[1]) for data in sets.values()])
     labels = sum(len(data.labels) for data in sets.values())
-    if not labels <= rows <= sum(there.values()):
+    if not labels <= rows <= there.sum():
         raise DataError(
             f"a subset of {rows:,} rows cannot be taken from {' and '.join(sets)}: ask for {labels:,} (one for each "
-            f"label) to {sum(there.values()):,}."
+            f"label) to {there.sum():,}."
         )
-    wanted = _in_proportion(np.array(list(there.values())), rows).tolist()
-    found = {}
-    for (name, data), want in zip(sets.items(), wanted, strict=True):
-        tests = round(len(data.test[1]) * want / there[name])
+    subsets = {}
+    for (name, data), want in zip(sets.items(), _in_proportion(there, rows).tolist(), strict=True):
+        tests = round(len(data.test[1]) * want / len(data.train[1]))
         train = _some(data.train, want, seed=seed, purpose=f"subset/train/{name}")
         test = _some(data.test, tests, seed=seed, purpose=f"subset/test/{name}")
-        found[name] = replace(data, train=train, test=test)
-    return found
+        subsets[name] = replace(data, train=train, test=test)
+    return subsets
 
 
 def _some(part: Part, rows: int, *, seed: int, purpose: str) -> Part:
@@ -159,6 +153,7 @@ def _some(part: Part, rows: int, *, seed: int, purpose: str) -> Part:
     chosen = []
     for name, want in zip(names.tolist(), _in_proportion(there, max(rows, len(names))), strict=True):
         where = np.flatnonzero(labels == name)
+        # a stream for each label: rows of one label are the same whatever other labels there are
         chosen.append(where[Stream(seed, purpose, str(name)).permutation(len(where))[:want]])
     return _take(part, np.sort(np.concatenate(chosen)))
 
@@ -178,15 +173,9 @@ def _assemble(sets: dict[str, DataSet], found: Mixed, label: str | int, owner: s
     for client, task in found.tasks.items():
         train[client] = _take(sets[task].train, found.rows[0][client])
         test[client] = _take(sets[task].test, found.rows[1][client])
-    return Divided(
-        train=train,
-        test=test,
-        tasks={client: task if len(sets) > 1 else "" for client, task in found.tasks.items()},
-        forget=label,
-        owner=owner,
-        sources=tuple(sets),
-        labels={name: data.labels for name, data in sets.items()},
-    )
+    tasks = found.tasks if len(sets) > 1 else dict.fromkeys(found.tasks, "")
+    labels = {name: data.labels for name, data in sets.items()}
+    return Divided(train, test, tasks, forget=label, owner=owner, sources=tuple(sets), labels=labels)
 
 
 def _names(source: str) -> tuple[str, ...]:
@@ -214,18 +203,21 @@ def _label(
 ) -> tuple[str, str | int]:
     """Return the label to forget and its set, which is the owner's set if an owner is given."""
     if owner is not None:
-        one_of([client for own in clients.values() for client in own], owner, "client")
+        one_of(chain.from_iterable(clients.values()), owner, "client")
     candidates = [name for name in sets if owner is None or owner in clients[name]]
     if forget is None:
         return candidates[0], FORGET[candidates[0]]
-    labels = [label for name in candidates for label in sets[name].labels]
-    label = one_of(labels, forget, "label", f" in {' and '.join(candidates)}")
-    return next(name for name in candidates if label in sets[name].labels), label
+    source_of: dict[str | int, str] = {}
+    for name in candidates:
+        for label in sets[name].labels:
+            source_of.setdefault(label, name)  # a label of several sets is forgotten in the first of them
+    wanted = one_of(source_of, forget, "label", f" in {' and '.join(candidates)}")
+    return source_of[wanted], wanted
 
 
 def _holder(found: Mixed, data: DataSet, clients: tuple[str, ...], label: str | int, owner: str | None) -> str:
     """Return the owner, or the first holder of a shared label."""
-    holding = [c for c in clients if (data.train[1][found.rows[0][c]] == label).any()]
+    holding = [client for client in clients if (data.train[1][found.rows[0][client]] == label).any()]
     if not holding:
         raise DataError(
             f"no training row of {data.name} is labelled {label!r}, so nobody could forget it: name another label to "
@@ -245,6 +237,6 @@ def _alike(sets: dict[str, DataSet]) -> dict[str, DataSet]:
     if "mnist" not in sets or not {"cifar10", "cifar100"} & set(sets):
         return sets
     grey = sets["mnist"]
-    train = (as_rgb32(grey.train[0]), grey.train[1])
-    test = (as_rgb32(grey.test[0]), grey.test[1])
-    return {**sets, "mnist": replace(grey, train=train, test=test)}
+    (train, train_labels), (test, test_labels) = grey.train, grey.test
+    colour = replace(grey, train=(as_rgb32(train), train_labels), test=(as_rgb32(test), test_labels))
+    return {**sets, "mnist": colour}

@@ -34,16 +34,10 @@ _TEMPORARY = ".fetch-"
 
 
 def fetch(what: Published, *, folder: Path, mirror: str | None = None, progress: Progress | None = None) -> Path:
-    """Download a data set and lay it out in a data folder.
+    """Download a data set, lay it out in a data folder, and return the folder with its files and their checksums.
 
-    Args:
-        what: the data set.
-        folder: the data folder; it is created if missing.
-        mirror: the base address of a mirror with the same files; their checksums must be the published ones.
-        progress: called with the progress.
-
-    Returns:
-        The folder with its files and a record of their checksums.
+    The data folder is created if missing. ``mirror`` is the base address of a mirror with the same files; their
+    checksums must be the published ones.
 
     Raises:
         NotFoundError: a file could not be downloaded; the message says how to do it by hand.

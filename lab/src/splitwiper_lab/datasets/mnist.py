@@ -36,15 +36,15 @@ def _idx(what: Published, place: Path, name: str, *, shape: tuple[int, ...]) -> 
     file = what.path(place, name) or place / name
     head = 4 + 4 * len(shape)
     expected = head + math.prod(shape)
-    raw = _bytes(what, file, most=expected + 1)
+    raw = _bytes(what, file, most=expected + 1)  # one byte more than there should be shows that there are too many
     magic = bytes((0, 0, _UBYTE, len(shape)))
     if raw[:4] != magic:
         what.damaged(
             file, f"it starts with {raw[:4].hex() or 'nothing'} instead of {magic.hex()}: not such an idx file"
         )
-    found = tuple(int(n) for n in np.frombuffer(raw[4:head], dtype=">u4")) if len(raw) >= head else ()
-    if found != shape:
-        what.damaged(file, f"it announces the dimensions {list(found)} instead of {list(shape)}")
+    announced = np.frombuffer(raw[4:head], dtype=">u4").tolist() if len(raw) >= head else []
+    if announced != list(shape):
+        what.damaged(file, f"it announces the dimensions {announced} instead of {list(shape)}")
     if len(raw) != expected:
         size = f"more than {expected:,}" if len(raw) > expected else f"{len(raw):,}"
         what.damaged(file, f"{size} bytes, but its dimensions {list(shape)} take {expected:,}")
@@ -71,64 +71,36 @@ def as_rgb32(images: Array) -> Array:
     return np.repeat(np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2))), 3, axis=1)
 
 
+_FILES = {
+    "train-images-idx3-ubyte": (
+        (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        (47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+    ),
+    "train-labels-idx1-ubyte": (
+        (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        (60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    ),
+    "t10k-images-idx3-ubyte": (
+        (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        (7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+    ),
+    "t10k-labels-idx1-ubyte": (
+        (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+        (10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+    ),
+}
+"""Size and SHA-256 of each file, compressed as it is offered and unpacked."""
 MNIST = Published(
     name="mnist",
     title="written digits 1×28×28",
     base="https://ossci-datasets.s3.amazonaws.com/mnist/",
-    downloads=(
-        Download(
-            "train-images-idx3-ubyte.gz",
-            9_912_422,
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        ),
-        Download(
-            "train-labels-idx1-ubyte.gz",
-            28_881,
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        ),
-        Download(
-            "t10k-images-idx3-ubyte.gz",
-            1_648_877,
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        ),
-        Download(
-            "t10k-labels-idx1-ubyte.gz",
-            4_542,
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
-    ),
+    downloads=tuple(Download(f"{file}.gz", *packed) for file, (packed, _) in _FILES.items()),
     folder="MNIST/raw",
-    files=(
-        "train-images-idx3-ubyte",
-        "train-labels-idx1-ubyte",
-        "t10k-images-idx3-ubyte",
-        "t10k-labels-idx1-ubyte",
-    ),
+    files=tuple(_FILES),
     rows=(60_000, 10_000),
     limit=10_000_000,
     read=read,
     loose=True,
     zipped=True,
-    unpacked=(
-        Download(
-            "train-images-idx3-ubyte",
-            47_040_016,
-            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        ),
-        Download(
-            "train-labels-idx1-ubyte",
-            60_008,
-            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        ),
-        Download(
-            "t10k-images-idx3-ubyte",
-            7_840_016,
-            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        ),
-        Download(
-            "t10k-labels-idx1-ubyte",
-            10_008,
-            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        ),
-    ),
+    unpacked=tuple(Download(file, *plain) for file, (_, plain) in _FILES.items()),
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,72 +35,67 @@ Holders = dict[Any, Share]
 """Shares by label."""
 
 
-def _homogeneous(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
+def _homogeneous(labels: Sequence[Any], clients: int, *, owner: int, alone: bool, seed: int) -> Holders:
     """Let every client hold every label, in different volumes."""
     drawn = _draw(seed, "partition/volumes").uniform(*VOLUMES, size=clients)
-    everybody = Share(tuple(range(clients)), tuple((drawn / drawn.sum()).tolist()))
-    return {label: Share((owner,)) if _same(label, forget) else everybody for label in labels}
+    return dict.fromkeys(labels, Share(tuple(range(clients)), tuple((drawn / drawn.sum()).tolist())))
 
 
-def _equal(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
+def _equal(labels: Sequence[Any], clients: int, *, owner: int, alone: bool, seed: int) -> Holders:
     """Let every client hold an equal share of every label."""
-    return {label: Share((owner,) if _same(label, forget) else tuple(range(clients))) for label in labels}
+    return dict.fromkeys(labels, Share(tuple(range(clients))))
 
 
-def _overlapping(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
+def _overlapping(labels: Sequence[Any], clients: int, *, owner: int, alone: bool, seed: int) -> Holders:
     """Let one to three clients hold each label, and every client at least one label."""
     draw = _draw(seed, "partition")
-    others = [label for label in labels if not _same(label, forget)]
-    alone = {} if forget is None else {forget: Share((owner,))}
-    order = draw.permutation(np.array(others, dtype=object)).tolist()
-    found = dict(alone)
+    order = draw.permutation(np.array(labels, dtype=object)).tolist()
+    few = clients > len(labels)  # as many holders as allowed: clients get more than one label
+    holders: Holders = {}
     # deal one label to each client first, so that no client is empty, then add up to two more holders
-    for label, firsts in _dealt(order, clients, alone=alone, owner=owner).items():
-        rest = [c for c in range(clients) if c not in firsts]
-        few = clients > len(others)  # as many holders as allowed: clients get more than one label
+    for label, firsts in _dealt(order, clients, owner=owner, alone=alone).items():
+        rest = sorted(set(range(clients)).difference(firsts))
         more = MOST - len(firsts) if few else int(draw.integers(0, min(MOST, clients)))
-        found[label] = Share((*firsts, *draw.permutation(rest)[:more].astype(int).tolist()))
-    return {label: found[label] for label in labels}
+        holders[label] = Share((*firsts, *draw.permutation(rest)[:more].astype(int).tolist()))
+    return holders
 
 
-def _disjoint(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
-    """Let one client hold each label; numbers of labels differ by at most one between clients."""
-    if clients > len(labels):
-        raise DataError(
-            f"{clients} clients are too many for {len(labels)} labels when each label is held by one client; use fewer "
-            "clients or another partition."
-        )
-    others = np.array([label for label in labels if not _same(label, forget)], dtype=object)
-    order = [owner, *(c for c in range(clients) if c != owner)]
-    first = 0 if forget is None else 1  # the owner has had its turn: it holds the label to forget
-    found: Holders = {} if forget is None else {forget: Share((owner,))}
-    for place, label in enumerate(_draw(seed, "partition").permutation(others).tolist()):
-        found[label] = Share((order[(first + place) % clients],))
-    return {label: found[label] for label in labels}
-
-
-def _dealt(others: list[Any], clients: int, *, alone: Holders, owner: int) -> dict[Any, list[int]]:
+def _dealt(labels: list[Any], clients: int, *, owner: int, alone: bool) -> dict[Any, list[int]]:
     """Return the first holders of each label: each client gets at least one label, no label more than three clients."""
-    if clients <= len(others):
-        return {label: [place % clients] for place, label in enumerate(others)}
-    waiting = list(range(clients))
-    if alone and clients > MOST * len(others):
-        waiting.remove(owner)  # it already has a label
-    if len(waiting) > MOST * len(others):
+    waiting, most = list(range(clients)), MOST * len(labels)
+    if clients > len(labels):
+        if alone and clients > most:
+            waiting.remove(owner)  # it already has a label
+        if len(waiting) > most:
+            raise DataError(
+                f"{clients} clients are too many for {len(labels) + alone} labels when each label is held by at most "
+                f"{MOST} clients{' and one with its owner alone' if alone else ''}: some would hold nothing. Use fewer "
+                "clients or a homogeneous partition."
+            )
+    # clients go round the labels if there are more clients than labels, and labels round the clients otherwise
+    firsts: dict[Any, list[int]] = {}
+    for turn in range(max(len(labels), len(waiting))):
+        firsts.setdefault(labels[turn % len(labels)], []).append(waiting[turn % len(waiting)])
+    return firsts
+
+
+def _disjoint(labels: Sequence[Any], clients: int, *, owner: int, alone: bool, seed: int) -> Holders:
+    """Let one client hold each label; numbers of labels differ by at most one between clients."""
+    if clients > len(labels) + alone:
         raise DataError(
-            f"{clients} clients are too many for {len(others) + len(alone)} labels when each label is held by at most "
-            f"{MOST} clients{' and one with its owner alone' if alone else ''}: some would hold nothing. Use fewer "
-            "clients or a homogeneous partition."
+            f"{clients} clients are too many for {len(labels) + alone} labels when each label is held by one client; "
+            "use fewer clients or another partition."
         )
-    return {label: waiting[place :: len(others)] for place, label in enumerate(others)}
+    order = sorted(range(clients), key=lambda client: client != owner)  # the owner first
+    holders: Holders = {}
+    # if the owner alone holds the label to forget, it has had its turn
+    for turn, label in enumerate(_draw(seed, "partition").permutation(np.array(labels, dtype=object)), start=alone):
+        holders[label] = Share((order[turn % clients],))
+    return holders
 
 
 def _draw(seed: int, purpose: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=Stream(seed, purpose).number))
-
-
-def _same(label: Any, forget: Any) -> bool:
-    return forget is not None and bool(label == forget)
 
 
 KINDS = {"homogeneous": _homogeneous, "overlapping": _overlapping, "disjoint": _disjoint, "equal": _equal}
@@ -131,15 +128,20 @@ def partition(
     Raises:
         DataError: the partition is impossible, or would leave a client without rows in one of the parts.
     """
-    held = KINDS[one_of(KINDS, kind, "partition")]
+    deal = KINDS[one_of(KINDS, kind, "partition")]
     names = _checked(clients)
     every: set[Any] = set()
     for part in parts:
         every.update(np.asarray(part).tolist())
     labels = sorted(every, key=str)
-    own = names[0] if owner is None else one_of(names, owner, "client")
+    place = 0 if owner is None else names.index(one_of(names, owner, "client"))
     label = None if forget is None else one_of(labels, forget, "label")
-    holders = held(labels, len(names), forget=None if share else label, owner=names.index(own), seed=seed)
+    alone = label is not None and not share
+    if alone:
+        labels.remove(label)
+    holders = deal(labels, len(names), owner=place, alone=alone, seed=seed)
+    if alone:
+        holders[label] = Share((place,))
     divided = tuple(_divide(part, number, holders, names, seed=seed) for number, part in enumerate(parts))
     _nobody_empty(divided, names)
     return divided
@@ -167,35 +169,23 @@ def mixed(
 ) -> Mixed:
     """Divide each of several data sets over its own clients: different tasks (Section 5.1).
 
-    Args:
-        sets: by name, the label sequences of its parts; all sets have the same number of parts.
-        clients: by name of the set, the names of its clients.
-        kind: the kind of partition, see `partition`.
-        forget: the name of a set, and its label that only ``owner`` holds.
-        owner: the owner of that label; by default the first client of that set.
-        seed: the root seed.
-        share: divide the label to forget like any other.
+    Arguments are those of `partition`, with label sequences and clients by name of the set; ``forget`` is the name of a
+    set, and its label that only ``owner`` holds. All sets have the same number of parts.
 
     Raises:
         DataError: a partition is impossible, or two clients have the same name.
     """
-    _checked([client for name in sets for client in clients[name]])
-    tasks = {client: name for name in sets for client in clients[name]}
-    alone: dict[str, Any] = dict([forget]) if forget else {}
-    rows: list[dict[str, Array]] = [{} for _ in next(iter(sets.values()))]
+    _checked(list(chain.from_iterable(map(clients.__getitem__, sets))))
+    target, label = forget or (None, None)
+    tasks: dict[str, str] = {}
+    rows: dict[int, dict[str, Array]] = {}
     for name, parts in sets.items():
-        found = partition(
-            kind,
-            *parts,
-            clients=clients[name],
-            forget=alone.get(name),
-            owner=owner if name in alone else None,
-            seed=seed,
-            share=share,
-        )
-        for whole, part in zip(rows, found, strict=True):
-            whole.update(part)
-    return Mixed(tuple(rows), tasks)
+        tasks |= dict.fromkeys(clients[name], name)
+        mine = {"forget": label, "owner": owner} if name == target else {}
+        divided = partition(kind, *parts, clients=clients[name], seed=seed, share=share, **mine)
+        for number, part in enumerate(divided):
+            rows.setdefault(number, {}).update(part)
+    return Mixed(tuple(rows.values()), tasks)
 
 
 def one_of(known: Iterable[Any], value: Any, what: str, where: str = "") -> Any:
@@ -204,11 +194,12 @@ def one_of(known: Iterable[Any], value: Any, what: str, where: str = "") -> Any:
     Raises:
         DataError: there is none; the message names the nearest.
     """
-    everything = list(known)
-    for one in everything:
-        if str(one) == str(value):
-            return one
-    names = [str(one) for one in everything]
+    by_text: dict[str, Any] = {}
+    for candidate in known:
+        by_text.setdefault(str(candidate), candidate)
+    if str(value) in by_text:
+        return by_text[str(value)]
+    names = list(by_text)
     hint = nearest(str(value), names) or f" Known are {', '.join(names[:12])}{'…' if names[12:] else ''}."
     raise DataError(f"there is no {what} {value!r}{where}.{hint}")
 
@@ -233,11 +224,9 @@ def _checked(clients: Sequence[str]) -> list[str]:
     names = list(clients)
     if not names:
         raise DataError("there are no clients; name at least one.")
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise DataError(f"two clients are called {name!r}; give each its own name.")
-        seen.add(name)
+    if len(set(names)) < len(names):
+        name, _ = Counter(names).most_common(1)[0]
+        raise DataError(f"two clients are called {name!r}; give each its own name.")
     return names
 
 
@@ -245,14 +234,15 @@ def _divide(part: Labels, number: int, holders: Holders, clients: list[str], *, 
     """Return the row numbers of every client in one part."""
     values = np.asarray(part)
     mine: dict[str, list[Array]] = {name: [] for name in clients}
-    for label, who in holders.items():
+    for label, held in holders.items():
         rows = np.flatnonzero(values == label)
+        # a stream for each label, so that rows of one label lie the same however the others are divided
         rows = rows[Stream(seed, f"partition/{number}", str(label)).permutation(len(rows))]
-        if who.weights is None:
-            shares = np.array_split(rows, len(who.clients))
+        if held.weights is None:
+            shares = np.array_split(rows, len(held.clients))
         else:
-            shares = np.split(rows, np.cumsum(_amounts(len(rows), who.weights, label, number))[:-1])
-        for holder, share in zip(who.clients, shares, strict=True):
+            shares = np.split(rows, np.cumsum(_amounts(len(rows), held.weights, label, number))[:-1])
+        for holder, share in zip(held.clients, shares, strict=True):
             mine[clients[holder]].append(share)
     return {name: np.sort(np.concatenate(shares)) for name, shares in mine.items()}
 
@@ -265,14 +255,14 @@ def _amounts(rows: int, weights: tuple[float, ...], label: Any, number: int) -> 
             f"label {label!r} has {rows} rows in part {number + 1}, fewer than the {len(weights)} clients that are "
             "each to hold some; use fewer clients, more rows, or another partition."
         )
-    return 1 + rounded(np.array(weights) * spare, spare)
+    return 1 + rounded(np.array(weights) * spare, spare)  # one for each client first, so that none is left empty
 
 
 def _nobody_empty(divided: Rows, clients: list[str]) -> None:
     for number, part in enumerate(divided):
-        empty = [name for name in clients if not len(part[name])]
-        if empty:
-            raise DataError(
-                f"client {empty[0]!r} would hold no row of part {number + 1} of {len(divided)}; use fewer clients, "
-                "more rows, or another seed."
-            )
+        for name in clients:
+            if not len(part[name]):
+                raise DataError(
+                    f"client {name!r} would hold no row of part {number + 1} of {len(divided)}; use fewer clients, "
+                    "more rows, or another seed."
+                )

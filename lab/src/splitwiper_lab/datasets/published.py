@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -73,8 +74,10 @@ class Published:
 
     def path(self, place: Path, file: str) -> Path | None:
         """Return the path of a file in ``place``, plain or compressed; None if it is missing."""
-        names = (file, f"{file}.gz") if self.zipped else (file,)
-        return next((place / name for name in names if (place / name).is_file()), None)
+        for path in (place / file, place / f"{file}.gz"):
+            if path.is_file() and (self.zipped or path.name == file):
+                return path
+        return None
 
     def place(self, root: Path) -> Path:
         """Return the folder that holds its files, or should.
@@ -85,7 +88,7 @@ class Published:
         if self.loose or root.name == Path(self.folder).name:
             places.append(root)
         for place in places:
-            if any(self.path(place, file) for file in self.files):
+            if any(map(partial(self.path, place), self.files)):
                 return place
         return places[0]
 
@@ -99,8 +102,8 @@ class Published:
         place = self.place(root)
         missing = [file for file in self.files if not self.path(place, file)]
         if missing:
-            what = f"{place / missing[0]} is missing" + (f", and {len(missing) - 1} more" if missing[1:] else "")
-            raise NotFoundError(f"the data set {self.name!r} is not in {root}: {what}.\n{self.remedy(root)}")
+            absent = f"{place / missing[0]} is missing" + (f", and {len(missing) - 1} more" if missing[1:] else "")
+            raise NotFoundError(f"the data set {self.name!r} is not in {root}: {absent}.\n{self.remedy(root)}")
         return self.read(self, place)
 
     def remedy(self, root: Path) -> str:
@@ -112,11 +115,10 @@ class Published:
         offers = ""
         for download in self.downloads:
             offers += f"\n  {self.base}{download.file}\n    ({count(download.size)} bytes, SHA-256 {download.sha256})"
-        way = f"unpack it in {root}" if self.packed else f"put {_them(self.downloads)} into {root / self.folder}"
-        seen = root / self.folder / self.files[0]
-        return (
-            f"by hand: download{offers}\nand {way}, so that there is {seen}{' (or with .gz)' if self.zipped else ''}."
-        )
+        them = "it" if len(self.downloads) == 1 else "them"
+        way = f"unpack it in {root}" if self.packed else f"put {them} into {root / self.folder}"
+        file = f"{root / self.folder / self.files[0]}{' (or with .gz)' if self.zipped else ''}"
+        return f"by hand: download{offers}\nand {way}, so that there is {file}."
 
     def damaged(self, file: Path, what: str) -> NoReturn:
         """Refuse a file that is not as published."""
@@ -128,16 +130,12 @@ class Published:
     def names(self, file: Path, expected: int) -> tuple[str, ...]:
         """Read the label names from a text file, one per line."""
         try:
-            found = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+            found = tuple(filter(None, map(str.strip, file.read_text(encoding="utf-8").splitlines())))
         except UnicodeDecodeError as problem:
             self.damaged(file, f"not UTF-8 text ({problem})")
         if len(found) != expected or len(set(found)) != expected:
             self.damaged(file, f"{len(found)} label names, {len(set(found))} of them different, instead of {expected}")
         return found
-
-
-def _them(downloads: tuple[Download, ...]) -> str:
-    return "it" if len(downloads) == 1 else "them"
 
 
 def _root(place: Path, folder: str) -> Path:

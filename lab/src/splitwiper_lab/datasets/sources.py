@@ -30,12 +30,12 @@ def data_folder(folder: str | Path | None = None) -> Path:
     """
     given = Path(folder or os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     try:
-        found = given.expanduser()
+        expanded = given.expanduser()
     except RuntimeError as problem:
         raise ConfigError(
             f"the data folder {given} has no place here ({problem}); give a whole path with --data or {VARIABLE}."
         ) from problem
-    return found if folder or os.environ.get(VARIABLE) else found / "splitwiper" / "data"
+    return expanded if folder or os.environ.get(VARIABLE) else expanded / "splitwiper" / "data"
 
 
 def known(name: str) -> str:
@@ -48,21 +48,18 @@ def known(name: str) -> str:
         NotFoundError: there is no such set; the message names the nearest.
     """
     if name not in NAMES:
-        for one in NAMES:
-            if one.replace("_", "") == name.replace("-", "").replace("_", ""):
-                return one
+        for candidate in NAMES:
+            if candidate.replace("_", "") == name.replace("-", "").replace("_", ""):
+                return candidate
         hint = nearest(name, NAMES) or f" Known are {', '.join(NAMES)}."
         raise NotFoundError(f"there is no data set {name!r}.{hint}")
     return name
 
 
 def load(name: str, *, folder: str | Path | None = None, download: bool = False) -> DataSet:
-    """Load a data set by name, from its published files, and check it.
+    """Load one of `NAMES` from its published files in a data folder, and check it.
 
-    Args:
-        name: one of `NAMES`.
-        folder: the data folder, see `data_folder`.
-        download: fetch the set from its publisher if it is missing.
+    With ``download``, the set is fetched from its publisher if it is missing.
 
     Raises:
         NotFoundError: no such set, or its files are missing; the message says what to download, and where to put it.
@@ -103,12 +100,9 @@ class Found:
 
 
 def inspect(name: str, *, folder: str | Path | None = None, hashes: bool = False) -> Found:
-    """Read a data set and report its state.
+    """Read one of `NAMES` and report its state.
 
-    Args:
-        name: one of `NAMES`.
-        folder: the data folder.
-        hashes: also compare the files' hashes with those recorded when they were fetched, or published.
+    With ``hashes``, also compare the files' hashes with those recorded when they were fetched, or published.
 
     Raises:
         NotFoundError: there is no data set of that name.
@@ -127,8 +121,8 @@ def inspect(name: str, *, folder: str | Path | None = None, hashes: bool = False
         some = any(what.path(what.place(root), file) for file in what.files)
         return Found(name, title, "incomplete" if some else "missing", files=files, problem=problem)
     except OSError as problem:
-        told = StoreError(f"{problem.filename or name}: {problem.strerror or problem}. Check your rights to it.")
-        return Found(name, title, "unreadable", files=files, problem=told)
+        refused = StoreError(f"{problem.filename or name}: {problem.strerror or problem}. Check your rights to it.")
+        return Found(name, title, "unreadable", files=files, problem=refused)
     rows, note = (len(data.train[1]), len(data.test[1])), _part(name, data)
     state = "bundled" if name in TITLES else "part" if note else "present"
     return Found(name, title, state, *rows, labels=len(data.labels), files=files, note=note)
@@ -138,6 +132,9 @@ def _part(name: str, data: DataSet) -> str:
     """Say how many rows are missing from the published set; empty if none are."""
     if name in TITLES:
         return ""
-    here = zip(("training", "test"), (data.train, data.test), PUBLISHED[name].rows, strict=True)
-    less = [f"{count(len(p[1]))} of {count(all_)} {part} rows" for part, p, all_ in here if len(p[1]) < all_]
-    return f"{' and '.join(less)}: a part, not the whole published set." if less else ""
+    fewer = []
+    train, test = PUBLISHED[name].rows
+    for part, here, published in (("training", data.train, train), ("test", data.test, test)):
+        if len(here[1]) < published:
+            fewer.append(f"{count(len(here[1]))} of {count(published)} {part} rows")
+    return f"{' and '.join(fewer)}: a part, not the whole published set." if fewer else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from splitwiper.formats import percent
 from splitwiper_lab.evaluation.tradeoff import Point
@@ -17,48 +18,62 @@ HIDDEN = 0.55
 
 def frontier(points: Sequence[Point]) -> tuple[Point, ...]:
     """Return the Pareto-optimal points in accuracy, recovery and bytes."""
-    return tuple(p for p in points if not any(_beats(other, p) for other in points))
+    best = []
+    for point in points:
+        if not any(_beats(other, point) for other in points):
+            best.append(point)
+    return tuple(best)
 
 
 def _beats(one: Point, other: Point) -> bool:
-    a, b = (one.accuracy, -one.recovery, -one.sent), (other.accuracy, -other.recovery, -other.sent)
-    return all(x >= y for x, y in zip(a, b, strict=True)) and a != b
+    """Return whether a point is better in something, and worse in nothing."""
+    no_worse = one.accuracy >= other.accuracy and one.recovery <= other.recovery and one.sent <= other.sent
+    better = one.accuracy > other.accuracy or one.recovery < other.recovery or one.sent < other.sent
+    return no_worse and better
 
 
 def recommendation(points: Sequence[Point]) -> str:
     """Recommend in a paragraph: a setting that hides labels at an acceptable cost, or, if there is none, the best."""
-    plain = next((p for p in points if p.setting == "plain labels"), None)
-    if plain is None or len(points) < 2:
+    plain, others, cheap, hidden = None, [], [], []
+    for point in points:
+        if point.setting == "plain labels":
+            plain = point
+        else:
+            others.append(point)
+    if plain is None or not others:
         return "Too few settings were measured to recommend one."
-    others = [p for p in points if p is not plain]
-    cheap = [p for p in others if p.accuracy >= plain.accuracy - CLOSE]
-    hidden = [p for p in others if p.recovery <= HIDDEN]
-    both = [p for p in cheap if p in hidden]
-    parts = []
+    for point in others:
+        if point.accuracy >= plain.accuracy - CLOSE:
+            cheap.append(point)
+        if point.recovery <= HIDDEN:
+            hidden.append(point)
+    both = [point for point in cheap if point in hidden]  # cheap and hidden
     if both:
-        best = min(both, key=lambda p: p.recovery)
-        parts.append(
-            f"Take {_told(best, plain)}: it costs at most {percent(CLOSE)} and hides labels from all attacks tried."
-        )
+        best = _described(min(both, key=_recovery), plain)
+        text = f"Take {best}: it costs at most {percent(CLOSE)} and hides labels from all attacks tried."
     else:
-        parts.append(
+        text = (
             f"No setting that costs at most {percent(CLOSE)} of accuracy keeps the strongest attack at or below "
             f"{percent(HIDDEN)} of the rows. Do not rely on masked labels alone against a server that attacks."
         )
-        if cheap and (best := min(cheap, key=lambda p: p.recovery)).recovery < NOTHING:
-            parts.append(f"The best of the cheap ones is {_told(best, plain)}.")
-        elif cheap:
-            parts.append("Those that cost less hide no more than names and counts.")
+        cheapest = min(cheap, key=_recovery, default=None)
+        if cheapest and cheapest.recovery < NOTHING:
+            text += f" The best of the cheap ones is {_described(cheapest, plain)}."
+        elif cheapest:
+            text += " Those that cost less hide no more than names and counts."
         if hidden:
-            parts.append(f"The cheapest that hides labels is {_told(max(hidden, key=lambda p: p.accuracy), plain)}.")
+            best = _described(max(hidden, key=attrgetter("accuracy")), plain)
+            text += f" The cheapest that hides labels is {best}."
         else:
-            parts.append(f"What hides most is {_told(min(others, key=lambda p: p.recovery), plain)}.")
-    least = min(p.recovered("aux") for p in points)
-    parts.append(f"Who knows ten rows of each label recovers {percent(least)} at least, whatever is done to labels.")
-    return " ".join(parts)
+            text += f" What hides most is {_described(min(others, key=_recovery), plain)}."
+    least = percent(min(point.recovered("aux") for point in points))
+    return f"{text} An attacker who knows ten rows of each label recovers at least {least}, whichever mode is used."
 
 
-def _told(point: Point, plain: Point) -> str:
+_recovery = attrgetter("recovery")
+
+
+def _described(point: Point, plain: Point) -> str:
     change = 100 * (point.accuracy - plain.accuracy)
     return (
         f"“{point.setting}” ({change:+.1f} points of accuracy, {point.sent / plain.sent:.2g} × the bytes, "

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from splitwiper.config import Config, Masking, Noise
+from splitwiper.config import Masking, Noise
 from splitwiper.federation import Federation
 from splitwiper.federation.evaluate import apart
 from splitwiper.privacy import paper
@@ -73,9 +72,12 @@ class Point:
 
     def recovered(self, knows: str) -> float:
         """Return the best recovery by attacks that know nothing (""), at most Q ("Q"), or some rows too ("aux")."""
-        told = ("", "Q", "aux")[: ("", "Q", "aux").index(knows) + 1]
-        found = [a["sample_recovery"] for a in self.attacks if a["knows"] in told]
-        return max((value for value in found if value is not None), default=0.0)
+        fair = {"": ("",), "Q": ("", "Q"), "aux": ("", "Q", "aux")}[knows]
+        best = 0.0
+        for attack in self.attacks:
+            if attack["knows"] in fair and attack["sample_recovery"] is not None:
+                best = max(best, attack["sample_recovery"])  # an attack without an answer recovers nothing
+        return best
 
     @property
     def recovery(self) -> float:
@@ -85,18 +87,21 @@ class Point:
 
 def settings(labels: int) -> tuple[Setting, ...]:
     """Return the settings to sweep, modes and strengths, for this number of labels."""
-    many = [Setting("plain labels")]
-    for gamma in (1, 2, 3):
-        many.append(Setting(f"duplicate, γ = {gamma}", Masking(mode="duplicate", gamma=gamma)))
-    many.append(Setting("duplicate, γ in 1…3", Masking(mode="duplicate", gamma=(1, 3))))
-    many.append(Setting("partition, γ = 3", Masking(mode="partition", gamma=3)))
-    for gamma in (3, 5):
-        many.append(Setting(f"subclass, γ = {gamma}", Masking(mode="subclass", gamma=gamma)))
+    three = Masking(mode="duplicate", gamma=3)
+    many = [
+        Setting("plain labels"),
+        Setting("duplicate, γ = 1", Masking(mode="duplicate", gamma=1)),
+        Setting("duplicate, γ = 2", Masking(mode="duplicate", gamma=2)),
+        Setting("duplicate, γ = 3", three),
+        Setting("duplicate, γ in 1…3", Masking(mode="duplicate", gamma=(1, 3))),
+        Setting("partition, γ = 3", Masking(mode="partition", gamma=3)),
+        Setting("subclass, γ = 3", Masking(mode="subclass", gamma=3)),
+        Setting("subclass, γ = 5", Masking(mode="subclass", gamma=5)),
+    ]
     for buckets, times in ((3, 2), (8, 4), (8, 2), (16, 4), (16, 2), (24, 1)):
         masking = Masking(mode="keyed", buckets=buckets, codes=times * labels)
         many.append(Setting(f"keyed, B = {buckets}, E = {times * labels}", masking))
     many.append(Setting("keyed, B = 8, cover", Masking(mode="keyed", buckets=8, cover=1.0, pad=1000)))
-    three = Masking(mode="duplicate", gamma=3)
     for reading in ("A", "B"):  # the paper does not say how its ε is to be read
         noise = paper(reading, epsilon=0.2)
         many.append(Setting(f"duplicate, γ = 3, paper's ε = 0.2 read as {reading}", three, noise))
@@ -108,15 +113,7 @@ def settings(labels: int) -> tuple[Setting, ...]:
 
 @dataclass(frozen=True)
 class TradeoffMeasure:
-    """Measures settings one after another, for `splitwiper_lab.sweeps.sweep`.
-
-    Attributes:
-        work: data, network and settings.
-        settings: the setting of each cell.
-        device: the device that attacks compute on.
-        quick: do less of everything.
-        progress: called with the progress of long steps.
-    """
+    """Measures settings one after another, for `splitwiper_lab.sweeps.sweep`."""
 
     work: Workload
     settings: Mapping[Cell, Setting]
@@ -130,15 +127,41 @@ class TradeoffMeasure:
             if self.progress:
                 self.progress(cell.system, number, len(cells))
             with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
-                point = measured(
-                    self.work,
-                    self.settings[cell],
-                    Path(folder) / "t",
-                    device=self.device,
-                    quick=self.quick,
-                    progress=self.progress,
-                )
+                point = self._measured(self.settings[cell], Path(folder))
             yield cell, point.to_dict()
+
+    def _measured(self, setting: Setting, folder: Path) -> Point:
+        """Learn, attack, forget a class, and attack by comparing generations."""
+        work = self.work
+        client = dataclasses.replace(work.config.client, masking=setting.masking, noise=setting.noise)
+        config = dataclasses.replace(work.config, client=client)
+        federation = Federation(folder / "run", config=config, progress=self.progress)
+        learned = federation.learn(work.train, tasks=work.tasks)
+        before, truth = federation.evaluate(work.test), Truth.of(federation)
+        view = ServerView.of(folder / "run" / "server", federation.halves)
+        results = suite(view, truth=truth, device=self.device, quick=self.quick, progress=self.progress)
+        epsilon = _epsilon(federation, work.owner)  # before forgetting, which spends more
+        snapshot(folder / "run", folder / "before")  # what a server that erases nothing would have
+        federation.unlearn(work.owner, classes=[work.forget])
+        retained, forgotten = apart(federation.evaluate(work.test), work.forgotten)
+        right_number = 0
+        for result in results:
+            is_attack = result.attack not in (AS_SEEN, GUESS)  # the others are what attacks are compared with
+            if is_attack and not result.knows and result.labels_estimated is not None and not result.labels_error:
+                right_number += 1
+        return Point(
+            setting=setting.name,
+            accuracy=before.accuracy,
+            retained=retained.accuracy,
+            forgotten=forgotten.accuracy,
+            sent=sum(spent.bytes_up for spent in learned.spent.values()),
+            rows=sum(seen.shard.rows for seen in view.present),
+            outputs=view.outputs,
+            number=right_number,
+            vanished=_vanished(federation, truth, folder),
+            epsilon=epsilon,
+            attacks=[result.to_dict() for result in results],
+        )
 
 
 def tradeoff_cells(about: Mapping[str, Any], chosen: Iterable[Setting]) -> dict[Cell, Setting]:
@@ -152,75 +175,12 @@ def in_table_order(points: Iterable[Point], listed: Sequence[Setting]) -> list[P
     return sorted(points, key=lambda point: place.get(point.setting, len(place)))
 
 
-def measured(
-    work: Workload,
-    setting: Setting,
-    folder: Path,
-    *,
-    device: str = "cpu",
-    quick: bool = False,
-    progress: Progress | None = None,
-) -> Point:
-    """Learn, attack, forget a class, and attack by comparing generations.
-
-    Args:
-        work: data, network and settings.
-        setting: the way of hiding labels.
-        folder: a folder for the run; it must not exist, and is removed afterwards.
-        device: the device that attacks compute on.
-        quick: do less of everything.
-        progress: called with the progress of long steps.
-    """
-    try:
-        client = dataclasses.replace(work.config.client, masking=setting.masking, noise=setting.noise)
-        return _measured(
-            work, dataclasses.replace(work.config, client=client), setting, folder, device, quick, progress
-        )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _measured(
-    work: Workload,
-    config: Config,
-    setting: Setting,
-    folder: Path,
-    device: str,
-    quick: bool,
-    progress: Progress | None,
-) -> Point:
-    federation = Federation(folder / "run", config=config, progress=progress)
-    learned = federation.learn(work.train, tasks=work.tasks)
-    before, truth = federation.evaluate(work.test), Truth.of(federation)
-    view = ServerView.of(folder / "run" / "server", federation.halves)
-    attacks = suite(view, truth=truth, device=device, quick=quick, progress=progress)
-    spent = _epsilon(federation, work.owner)
-    snapshot(folder / "run", folder / "before")
-    federation.unlearn(work.owner, classes=[work.forget])
-    after = federation.evaluate(work.test)
-    retained, forgotten = apart(after, work.forgotten)
-    real = [r for r in attacks if r.attack not in (AS_SEEN, GUESS)]
-    return Point(
-        setting=setting.name,
-        accuracy=before.accuracy,
-        retained=retained.accuracy,
-        forgotten=forgotten.accuracy,
-        sent=sum(s.bytes_up for s in learned.spent.values()),
-        rows=sum(seen.shard.rows for seen in view.present),
-        outputs=view.outputs,
-        number=sum(not r.knows and r.labels_estimated is not None and not r.labels_error for r in real),
-        vanished=_vanished(federation, truth, folder),
-        epsilon=spent,
-        attacks=[r.to_dict() for r in attacks],
-    )
-
-
 def _vanished(federation: Federation, before: Truth, folder: Path) -> float | None:
     """Return the share of the forgotten label's codes found by a server that kept what it should have erased."""
     view = ServerView.of(folder / "run" / "server", federation.halves, [folder / "before"])
     truth = Truth.of(federation).joined(before)
-    found = [measure(finding, truth, view) for finding in vanished_codes(Evidence(view, quick=True))]
-    return found[0].scores.get("codes_recall") if found else None
+    finding = next(iter(vanished_codes(Evidence(view, quick=True))), None)
+    return None if finding is None else measure(finding, truth, view).scores.get("codes_recall")
 
 
 def _epsilon(federation: Federation, client: str) -> dict[str, float | None] | None:

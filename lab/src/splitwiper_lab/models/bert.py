@@ -27,6 +27,7 @@ class TextStem(nn.Module):
         super().__init__()
         self.embeddings, self.block = embeddings, block
         self._vocabulary, self._length = vocabulary, length
+        # random numbers before the cut would give a row other activations each time; they are sent only once
         for owner in list(self.modules()):
             for name, module in owner.named_children():
                 if isinstance(module, nn.Dropout):
@@ -104,16 +105,11 @@ def mini_bert(
     """Build a BERT from scratch: cut it after ``stem``, its embeddings and first block. Needs ``splitwiper[text]``.
 
     Nothing is downloaded. Attention is computed step by step (``eager``), by the same operations everywhere, and no
-    code reads values on a GPU, so that training can be captured in a CUDA graph.
+    code reads values on a GPU, so that training can be captured in a CUDA graph. A federation makes its own head, with
+    one output per label present, instead of the one with ``outputs`` classes.
 
-    Args:
-        outputs: classes; a federation makes its own head, with one output per label present.
-        vocabulary: the number of token ids, which start at 0.
-        length: the most tokens in a text.
-        hidden: numbers per token; ``length × hidden`` numbers cross the cut.
-        layers: blocks, including the client's.
-        heads: attention heads; must divide ``hidden``.
-        dropout: the dropout rate behind the cut.
+    Token ids are below ``vocabulary``, a text has at most ``length`` tokens, and ``length × hidden`` numbers cross the
+    cut. ``layers`` includes the client's block; ``heads`` must divide ``hidden``; ``dropout`` is behind the cut.
 
     Raises:
         ConfigError: transformers is missing, or the sizes do not fit.
@@ -129,20 +125,11 @@ def mini_bert(
             f"layers = {layers}, hidden = {hidden}, heads = {heads}: there must be two layers or more, and hidden a "
             "multiple of heads."
         )
-    base = transformers.BertModel(
-        transformers.BertConfig(
-            vocab_size=vocabulary,
-            hidden_size=hidden,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            intermediate_size=4 * hidden,
-            max_position_embeddings=length,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
-            attn_implementation="eager",
-        ),
-        add_pooling_layer=False,
-    )
+    sizes = {"vocab_size": vocabulary, "max_position_embeddings": length, "hidden_size": hidden}
+    blocks = {"num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": 4 * hidden}
+    drops = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    config = transformers.BertConfig(**sizes, **blocks, **drops, attn_implementation="eager")
+    base = transformers.BertModel(config, add_pooling_layer=False)
     first, *rest = base.encoder.layer
     stem = TextStem(base.embeddings, first, vocabulary=vocabulary, length=length)
     return MiniBert(stem, TextBody(rest, dropout=dropout), nn.Linear(hidden, outputs)).train()

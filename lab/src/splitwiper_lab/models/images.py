@@ -30,7 +30,7 @@ class ImageStem(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return maps of ``width`` channels, as large as the image."""
         if tuple(x.shape[1:]) != self._shape:
-            got, wanted = ("×".join(map(str, shape)) for shape in (x.shape[1:], self._shape))
+            got, wanted = "×".join(map(str, x.shape[1:])), "×".join(map(str, self._shape))
             raise DataError(
                 f"images are {got or 'single numbers'}, this network takes {wanted}: resize them, or build it with "
                 "other channels and side"
@@ -51,5 +51,6 @@ class MapMean(nn.Module):
 
 def conv_norm(inputs: int, outputs: int, *, stride: int = 1, kernel: int = 3) -> list[nn.Module]:
     """Create a convolution without bias and its batch normalisation, to be unpacked into a ``Sequential``."""
+    # the normalisation subtracts the mean, and with it any bias
     conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
     return [conv, nn.BatchNorm2d(outputs)]

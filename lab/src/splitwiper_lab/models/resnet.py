@@ -37,12 +37,9 @@ def resnet18(
     The stem is `vgg`'s, so clients hold as many parameters in both. The batch normalisation that follows the first
     convolution in the original is the server half's first layer; it brings the maps of all clients to one scale.
 
-    Args:
-        outputs: classes; a federation makes its own head, with one output per label present.
-        width: maps that cross the cut; the server half grows to eight times as many.
-        augment: shift (by up to 4 pixels) and mirror the maps in the server half, while training.
-        channels: channels of an image.
-        side: pixels of an image's side.
+    As many maps as the width cross the cut; the server half grows to eight times as many. A federation makes its own
+    head, with one output per label present. With ``augment``, the server half shifts (by up to 4 pixels) and mirrors
+    the maps while training.
 
     >>> [name for name, _ in resnet18(width=8).named_children()]
     ['stem', 'body', 'head']
@@ -55,7 +52,7 @@ def resnet18(
     for stage, depth in enumerate(DEPTHS):
         size = width * 2**stage
         for number in range(depth):
-            stride = 2 if stage and not number else 1
+            stride = 2 if stage and not number else 1  # halves the side where the width doubles
             body[f"layer{stage + 1}_{number + 1}"] = Block(inputs, size, stride=stride)
             inputs = size
     body["mean"] = MapMean()

@@ -24,13 +24,9 @@ def vgg(
     The server half pools before it convolves, so that its wide layers see 16×16 pixels: few, wide convolutions keep a
     GPU busy. A row costs the client 3.5 MFLOP and the server 189 MFLOP forward, at ``width=64``.
 
-    Args:
-        outputs: classes; a federation makes its own head, with one output per label present.
-        width: maps that cross the cut; the server half grows to eight times as many.
-        dropout: the dropout rate before the head.
-        augment: shift (by up to 4 of the image's pixels) and mirror the maps in the server half, while training.
-        channels: channels of an image.
-        side: pixels of an image's side, 8 or more.
+    As many maps as the width cross the cut; the server half grows to eight times as many. A federation makes its own
+    head, with one output per label present; dropout is before the head. With ``augment``, the server half shifts (by up
+    to 4 of the image's pixels) and mirrors the maps while training. Images have sides of 8 pixels or more.
 
     >>> [name for name, _ in vgg().named_children()]
     ['stem', 'body', 'head']

@@ -18,10 +18,9 @@ from matplotlib.patches import FancyBboxPatch
 
 from splitwiper.formats import count
 from splitwiper.report.page import clean
-from splitwiper_lab.pages.charts import STYLE, standalone, svg, tip
+from splitwiper_lab.pages.charts import standalone, svg, tip
 from splitwiper_lab.pages.charts.style import CARD, FAINT, HEAT, HEAT_INK, INK, SERIES, SOFT
-from splitwiper_lab.pages.html.document import PALETTE, document
-from splitwiper_lab.pages.html.markup import el
+from splitwiper_lab.pages.document import document
 
 BLOCK = 50
 """The most labels in a panel of a page; further labels go into the next panel."""
@@ -30,11 +29,6 @@ _MARK = "#a84300"
 _LETTERS = 11
 """Letters of a client's name that fit above a column."""
 _TITLES = {"train": "Training rows", "test": "Test rows"}
-_PAGE = """
-.panels { grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: 1.6rem 2.2rem; }
-.panels svg { max-width: 34rem; }
-@media screen and (max-width: 44rem) { section { padding: .9rem .4rem; } }
-"""
 
 
 @dataclass(frozen=True)
@@ -71,12 +65,7 @@ class GridRow:
 
 
 def drawing(grid: Grid, suffix: str) -> bytes:
-    """Draw the picture as one file: the training panel above the test panel.
-
-    Args:
-        grid: the content.
-        suffix: .svg, .pdf or .png, with its dot.
-    """
+    """Draw the picture as one .svg, .pdf or .png file: the training panel above the test panel."""
     rows = _rows(grid)
     note = textwrap.wrap(grid.note, int(grid.width / 5.6))
     head = 34 + 14 * len(note)
@@ -88,10 +77,12 @@ def drawing(grid: Grid, suffix: str) -> bytes:
     for number, part in enumerate(("train", "test")):
         _panel(_panel_axes(figure, grid, each, head + number * each), grid, part, rows, bars=True)
     if suffix == ".svg":
-        return standalone(svg(figure, f"{grid.title}. {grid.note}"), PALETTE + STYLE).encode()
-    figure.set_facecolor(CARD)
+        # a drawing needs only the beginning of the page's style sheet, which names the colours
+        palette = document("style.css").partition("\n* {")[0]
+        return standalone(svg(figure, f"{grid.title}. {grid.note}"), palette + document("charts.css")).encode()
+    figure.set_facecolor(CARD)  # as a file of its own it has no page behind it
     out = io.BytesIO()
-    with mpl.rc_context({"pdf.fonttype": 42}):
+    with mpl.rc_context({"pdf.fonttype": 42}):  # fonts as outlines that other programs can search and edit
         figure.savefig(out, format=suffix.removeprefix("."), dpi=180)
     return out.getvalue()
 
@@ -101,22 +92,22 @@ def page(grid: Grid) -> str:
     rows = _rows(grid)
     panels = []
     for part, title in _TITLES.items():
-        for first in range(0, len(rows), BLOCK):
+        for first in range(0, len(rows), BLOCK):  # a hundred labels below each other would not fit a screen
             block = rows[first : first + BLOCK]
             figure = _canvas(grid.width, _height(block, bars=first == 0))
             axes = _panel_axes(figure, grid, _height(block, bars=first == 0), 0)
             _panel(axes, grid, part, block, bars=first == 0)
             panels.append(svg(figure, f"{title} per client and label, from label {first + 1}"))
-    head = el("header", el("h1", grid.title), el("p", grid.note, class_="subtitle"))
-    return document(grid.title, head, el("section", el("div", *panels, class_="panels")), style=STYLE + _PAGE)
+    return document("partition.html", title=grid.title, grid=grid, panels=panels)
 
 
 def _rows(grid: Grid) -> list[GridRow]:
     found = []
     for name, labels in grid.groups.items():
-        if len(grid.groups) > 1:
+        if len(grid.groups) > 1:  # a heading for each data set, where there are several
             found.append(GridRow(name))
-        found.extend(GridRow(name, label) for label in labels)
+        for label in labels:
+            found.append(GridRow(name, label))
     return found
 
 
@@ -130,17 +121,18 @@ def _canvas(width: float, height: float) -> Figure:
 
 def _panel_axes(figure: Figure, grid: Grid, height: float, top: float) -> Axes:
     """Return axes in pixels, downwards, for a strip of the figure."""
-    whole = figure.get_figheight() * 72
+    whole = figure.get_figheight() * 72  # inches to pixels
     axes = figure.add_axes((0.0, 1 - (top + height) / whole, 1.0, height / whole))
-    axes.set(xlim=(0, grid.width), ylim=(height, 0))
+    axes.set(xlim=(0, grid.width), ylim=(height, 0))  # downwards, as rows are read
     axes.set_axis_off()
     return axes
 
 
 def _panel(axes: Axes, grid: Grid, part: str, rows: Sequence[GridRow], *, bars: bool) -> None:
     """Draw a table of cells under the clients' names, with each client's volume as a bar if ``bars``."""
-    counts = grid.counts(part)
-    most = max((n for held in counts.values() for n in held.values()), default=0)
+    most = 0
+    for held in grid.counts(part).values():
+        most = max(most, *held.values(), 0)
     y = _HEAD
     if bars:
         _volumes(axes, grid, part)
@@ -167,7 +159,7 @@ def _volumes(axes: Axes, grid: Grid, part: str) -> None:
     foot, tall = _HEAD + _BARS - 22, _BARS - 16
     for place, total in enumerate(totals):
         middle = _LEFT + _COLUMN * (place + 0.5)
-        height = tall * total / max([*totals, 1])
+        height = tall * total / max([*totals, 1])  # in proportion to the largest client; no rows, no bar
         axes.bar(middle, -height, 26, bottom=foot, color=SERIES[0])
         axes.text(middle, foot - height - 4, count(total), fontsize=9, color=SOFT, horizontalalignment="center")
 
@@ -182,6 +174,7 @@ def _line(axes: Axes, grid: Grid, part: str, row: GridRow, y: float, most: int) 
         if task != row.group:
             continue  # a client with another task has no cell here
         rows = grid.counts(part)[client].get(row.label, 0)
+        # rounded so that any row at all gets a shade, and the most rows the last one
         shade = (len(HEAT) * rows - 1) // most if rows else -1
         left = _LEFT + _COLUMN * place + 2
         cell = FancyBboxPatch(

@@ -10,9 +10,7 @@ and how to measure some of them; everything else is here::
 
 from splitwiper_lab.sweeps.cells import Cell, CellResult
 from splitwiper_lab.sweeps.engine import Measure, in_turn, matches, missing, side_by_side, sweep
-from splitwiper_lab.sweeps.lines import append_line
-from splitwiper_lab.sweeps.provenance import machine, machines
-from splitwiper_lab.sweeps.results import append, read_results
+from splitwiper_lab.sweeps.results import append, append_line, machine, machines, read_results
 
 __all__ = [
     "Cell",

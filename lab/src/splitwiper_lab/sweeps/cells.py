@@ -78,7 +78,7 @@ def from_line(line: Mapping[str, Any]) -> CellResult:
         TypeError: something has another type.
         ValueError: the line is of a newer version.
     """
-    version = line.get("format", 0)
+    version = line.get("format", 0)  # lines from before there were versions do not say any
     if version not in (0, FORMAT):
         raise ValueError(f"it is of format {version!r}, and this version reads up to {FORMAT}")
     if version == 0:
@@ -101,6 +101,7 @@ def _checked(line: Mapping[str, Any], name: str, kind: type) -> Any:
 
 def about_digest(about: Mapping[str, Any], *more: str) -> str:
     """Return the digest of a sweep's conditions, for `Cell.settings`."""
+    # in a fixed order: digests of recorded results must not change
     return digest(json.dumps(about, sort_keys=True, ensure_ascii=False), *more)[:16]
 
 
@@ -123,15 +124,7 @@ def _converted(cell: Cell, values: Any, line: Mapping[str, Any]) -> dict[str, An
 
 
 def comparison_cell(about: Mapping[str, Any], system: str, unlearning: str, seed: int, settings: str) -> Cell:
-    """Return the cell of a comparison: one way of one system to forget.
-
-    Args:
-        about: the conditions of the comparison.
-        system: the system's name.
-        unlearning: its way to forget.
-        seed: the seed.
-        settings: a digest of the settings of both.
-    """
+    """Return the cell of a comparison: one way of one system to forget."""
     return Cell(about["title"], f"{system}: {unlearning}", seed, about_digest(about, settings))
 
 

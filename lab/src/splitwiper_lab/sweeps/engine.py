@@ -95,17 +95,18 @@ def side_by_side(
     """
     waiting, done, problems = list(todo), 0, Problems()
     running: dict[Future[list[Measured]], Cell] = {}
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    threads = max(1, (os.cpu_count() or 1) // jobs)  # all together use every core once
     # `spawn`, since a forked process inherits torch's threads in a state that no one can use
     with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_prepare, initargs=(threads,)) as pool:
         while waiting or running:
             while waiting and len(running) < jobs and go_on():
                 cell = waiting.pop(0)
                 running[pool.submit(_measure_one, measure, cell)] = cell
-            if not running:
+            if not running:  # time is up, and what was begun is done
                 return
             if progress:
                 progress(f"measuring {len(running)} at once", done, len(todo))
+            # so that each is in the file as soon as it is done
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 cell, done = running.pop(future), done + 1
                 with problems.put_off(f"{cell.title}, seed {cell.seed}"):

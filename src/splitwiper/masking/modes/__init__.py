@@ -13,7 +13,7 @@ THREAT_MODEL.md says what each mode protects against and what it does not.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from splitwiper import extensions
 from splitwiper.config import Masking
@@ -29,6 +29,11 @@ from splitwiper.masking.sealing import Draws, GroupKey
 from splitwiper.wire import Label
 from splitwiper.wire.labels import in_order
 
+_EXPANDING: dict[str, type[Duplicate | Partition | Subclass]] = {
+    "duplicate": Duplicate,
+    "partition": Partition,
+    "subclass": Subclass,
+}
 __all__ = ["ExpandingMode", "Mode", "ModeInputs", "expand", "mode_for"]
 
 
@@ -45,22 +50,11 @@ def mode_for(masking: Masking, key: GroupKey, version: int = 1) -> Mode:
         return mode
     if masking.mode == "keyed":
         return Keyed(secret, codes=masking.codes, buckets=masking.buckets)
-    modes: dict[str, type[Duplicate | Partition | Subclass]] = {
-        "duplicate": Duplicate,
-        "partition": Partition,
-        "subclass": Subclass,
-    }
-    return modes[masking.mode](*masking.range)
+    return _EXPANDING[masking.mode](*masking.range)
 
 
 def expand(labels: Sequence[Label], key: GroupKey, masking: Masking, *, version: int = 1) -> Codebook:
-    """Compute the codebook of a group.
-
-    Args:
-        labels: the agreed labels.
-        key: the group's key.
-        masking: the settings.
-        version: the codebook's version.
+    """Compute the codebook of a group from the agreed labels.
 
     Raises:
         ConfigError: there are fewer codes than labels, or a mode from outside gave codes that cannot be used.
@@ -69,19 +63,10 @@ def expand(labels: Sequence[Label], key: GroupKey, masking: Masking, *, version:
     # everything that codes follow from is in the name of the draws: other settings or labels, other codes
     name = ("codebook", version, settings_text(masking), json.dumps([label.text for label in ordered]))
     outputs, codes = mode_for(masking, key, version).expand(ordered, Draws(key.raw, *name))
-    _check(ordered, outputs, codes, masking.mode)
-    return Codebook(key.federation, version, outputs, codes, key.derive("id", *name).hex())
-
-
-def _check(labels: Sequence[Label], outputs: int, codes: Mapping[Label, tuple[int, ...]], mode: str) -> None:
-    """Refuse codes that a model could not have, or labels without a code.
-
-    Raises:
-        ConfigError: the mode gave such codes.
-    """
-    given = {code for own in codes.values() for code in own}
-    if not all(codes.get(label) for label in labels) or not given <= set(range(outputs)):
+    given: set[int] = set().union(*codes.values())
+    if not all(codes.get(label) for label in ordered) or not given <= set(range(outputs)):
         raise ConfigError(
-            f"masking.mode = {mode!r} gave {len(labels)} labels codes that cannot be used: each label needs at least "
-            "one, from 0 to E − 1."
+            f"masking.mode = {masking.mode!r} gave {len(ordered)} labels codes that cannot be used: each label needs "
+            "at least one, from 0 to E − 1."
         )
+    return Codebook(key.federation, version, outputs, codes, key.derive("id", *name).hex())

@@ -19,13 +19,14 @@ class Duplicate(ExpandingMode):
     def assign(self, held: ModeInputs, codebook: Codebook) -> tuple[Array, Array]:
         """Repeat every row once per code of its label."""
         table = codes_of(held, codebook)
-        per_label = np.array([len(table[label]) for label in held.labels])  # γ of each label
+        own = [np.array(table[label], np.int32) for label in held.labels]
+        per_label = np.array(list(map(len, own)))  # γ of each label
         per_row = per_label[held.index]
         source = np.repeat(np.arange(len(held)), per_row)
         # the copies of a row are numbered 0 … γ − 1: positions in the whole, less the position of the row's first copy
         first = np.cumsum(per_row) - per_row
         copy = np.arange(len(source)) - np.repeat(first, per_row)
         # all labels' codes in one row; a label's begin where those of the labels before it end
-        codes = np.concatenate([np.array(table[label], np.int32) for label in held.labels])
+        codes = np.concatenate(own)
         begin = np.cumsum(per_label) - per_label
         return source, codes[begin[held.index[source]] + copy]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,10 +28,9 @@ from splitwiper.wire.columns import Array
 _ROUNDS = 20
 _SIDE = 4
 _TINY = 1e-12
-_WAYS = 64
-"""Random hands that are tried for each bucket."""
+_WAYS = 64  # random hands that are tried for each bucket
+# If this share of at least this many rows is in one bucket, buckets hide little, and a warning is logged.
 _CROWDED, _FEW = 0.6, 20
-"""If this share of at least this many rows is in one bucket, buckets hide little, and a warning is logged."""
 _log = logging.getLogger("splitwiper")
 
 
@@ -89,13 +89,13 @@ class Keyed:
         codes = torch.nn.functional.one_hot(table, codebook.outputs).double()  # Q × B × E
         mixed = torch.einsum("nb,qbe->nqe", near, codes)  # the probability that a label shows as each code
         chances = chances.double()
-        found = torch.full((len(chances), len(table)), 1 / len(table), dtype=torch.float64)
+        estimate = torch.full((len(chances), len(table)), 1 / len(table), dtype=torch.float64)
         for _ in range(_ROUNDS):
             # each round shares out a code's chance among the labels that can show as it; the likelihood never falls
-            explained = torch.einsum("nq,nqe->ne", found, mixed).clamp(min=_TINY)
-            found = found * torch.einsum("nqe,ne->nq", mixed, chances / explained)
-            found = found / found.sum(dim=1, keepdim=True).clamp(min=_TINY)
-        return found
+            explained = torch.einsum("nq,nqe->ne", estimate, mixed).clamp(min=_TINY)
+            estimate = estimate * torch.einsum("nqe,ne->nq", mixed, chances / explained)
+            estimate = estimate / estimate.sum(dim=1, keepdim=True).clamp(min=_TINY)
+        return estimate
 
     def _near(self, places: Tensor) -> Tensor:
         """Return the probability that the server half takes a row for one of each bucket: a bell around it."""
@@ -138,12 +138,9 @@ def _injections(labels: Sequence[Label], outputs: int, buckets: int, draws: Draw
         # always `_WAYS` hands, whatever they show: all clients of the group stay at the same place of the stream
         hands = [draws.shuffled(dealt) for _ in range(_WAYS)]
         tables.append(min(hands, key=lambda hand: _repeats(hand, tables)))
-    return {label: tuple(table[q] for table in tables) for q, label in enumerate(labels)}
+    return dict(zip(labels, zip(*tables, strict=True), strict=True))  # for each label, its code in every bucket
 
 
-def _repeats(way: Sequence[int], before: Sequence[Sequence[int]]) -> int:
+def _repeats(hand: Sequence[int], tables: Sequence[Sequence[int]]) -> int:
     """Count how often a label would get a code that it already has in an earlier bucket."""
-    repeats = 0
-    for table in before:
-        repeats += sum(code == earlier for code, earlier in zip(way, table, strict=True))
-    return repeats
+    return sum(sum(map(operator.eq, hand, table)) for table in tables)

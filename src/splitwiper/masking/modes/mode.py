@@ -85,12 +85,7 @@ class Mode(Protocol):
 
 
 class ExpandingMode:
-    """Gives each label γ codes of its own. What all modes of the paper's kind have in common.
-
-    Args:
-        least: the smallest γ.
-        most: the largest; each label's is drawn from this range.
-    """
+    """Gives each label γ codes of its own, a number drawn from a range. What all modes of the paper's kind share."""
 
     def __init__(self, least: int, most: int) -> None:
         self._least, self._most = least, most
@@ -107,18 +102,21 @@ class ExpandingMode:
 
     def unmask(self, chances: Tensor, inputs: Mapping[str, Array], codebook: Codebook) -> Tensor:
         """Sum each label's chances over its codes: correct where a code stands for one label."""
-        return torch.stack([chances[:, list(codebook.of(label))].sum(dim=1) for label in codebook.labels], dim=1)
+        columns = []  # n each
+        for label in codebook.labels:
+            columns.append(chances[:, list(codebook.of(label))].sum(dim=1))
+        return torch.stack(columns, dim=1)
 
 
 def one_of(codes: Mapping[Label, tuple[int, ...]], held: ModeInputs, choice: Array) -> Array:
     """Return one code of each row's label, selected by ``choice`` (any numbers) modulo the number of codes."""
-    table = [np.array(codes[label], np.int32) for label in held.labels]
-    counts = np.array([len(row) for row in table], np.uint64)
-    wide = np.zeros((len(table), int(counts.max())), np.int32)
-    for number, row in enumerate(table):
-        wide[number, : len(row)] = row
-    place = (choice.astype(np.uint64) % counts[held.index]).astype(np.int64)
-    return wide[held.index, place]
+    rows = [codes[label] for label in held.labels]
+    counts = np.array(list(map(len, rows)), np.uint64)  # unsigned, as choices are: a mixture would become float64
+    table = np.zeros((len(rows), int(counts.max())), np.int32)  # labels × most codes; behind a row's end it is unused
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = row
+    chosen = (choice.astype(np.uint64) % counts[held.index]).astype(np.int64)
+    return table[held.index, chosen]
 
 
 def codes_of(held: ModeInputs, codebook: Codebook) -> dict[Label, tuple[int, ...]]:

@@ -10,15 +10,14 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from splitwiper import __version__
-from splitwiper.errors import BusyError, ForbiddenError, SplitWiperError
+from splitwiper.errors import ForbiddenError, SplitWiperError
 from splitwiper.server import Server
 from splitwiper.service import overrides
-from splitwiper.service.access import Authenticator, MemoryQuota, RateLimiter
+from splitwiper.service.access import Authenticator
 from splitwiper.service.api import (
     audits,
     certificates,
@@ -31,18 +30,17 @@ from splitwiper.service.api import (
     uploads,
 )
 from splitwiper.service.api.copies import Copies
-from splitwiper.service.api.middleware import AccessMiddleware, answer
+from splitwiper.service.api.middleware import AccessMiddleware
 from splitwiper.service.api.openapi import PROBLEMS, Described
 from splitwiper.service.attestations import Attestations
 from splitwiper.service.database import service_database
 from splitwiper.service.heads import Heads
+from splitwiper.service.limits import MemoryQuota, Pacing, Places, RateLimiter, Turns
 from splitwiper.service.metrics import Metrics
 from splitwiper.service.negotiations import Negotiations
-from splitwiper.service.pacing import Pacing
 from splitwiper.service.requests import RequestRecord, RequestRecords, due
 from splitwiper.service.server_threads import ServerThread
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.turns import Places, Turns
 from splitwiper.service.uploads import Uploads
 from splitwiper.service.witnesses import Witnesses
 from splitwiper.splitting import ServerHalf
@@ -60,11 +58,11 @@ _SMALL = 256 << 20
 class Service:
     """Everything that the routes share."""
 
-    def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, gate: Authenticator) -> None:
-        self.root, self.config, self.gate = root, config, gate
+    def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, authenticator: Authenticator) -> None:
+        self.root, self.config, self.authenticator = root, config, authenticator
         self.rates = RateLimiter(config.rate, config.burst)
         self.pacing = Pacing(config.uploads, config.shards)
-        self.held, self.small = MemoryQuota(_MEMORY), MemoryQuota(_SMALL)
+        self.prediction_memory, self.body_memory = MemoryQuota(_MEMORY), MemoryQuota(_SMALL)
         self.metrics = Metrics()
         self.database = service_database(root)
         self.database.create({})
@@ -77,46 +75,18 @@ class Service:
         self.witnesses = Witnesses(self.database)
         self.heads = Heads(root)
 
-        def server() -> Server:
-            return Server(ServerStore(root), half, shared=True, limits=config.limits)
-
-        names = ("queries", "inference", "copies", "ingest")
-        self.queries, self.inference, self.copies, self.ingest = (ServerThread(server, name) for name in names)
-        """Threads for short queries, predictions, copies of the model, and accepting shards."""
+        # four threads, each with a server of its own: short queries, predictions, copies of the model, accepting shards
+        self.queries, self.inference, self.copies, self.ingest = (
+            ServerThread(Server(ServerStore(root), half, shared=True, limits=config.limits), name)
+            for name in ("queries", "inference", "copies", "ingest")
+        )
+        # one prediction of a client is computed while its next one is received
         self.predicting = Places(2, config.queued, "predictions")
-        """One prediction of a client is computed while its next one is received."""
         self.turns = Turns()
-        """Round-robin turns of clients at the inference thread."""
-
         self.handed_out = Copies()
-        self._busy: set[str] = set()
-        self.uploads.is_busy = self._busy.__contains__
-
-    @asynccontextmanager
-    async def sending(self, upload: str) -> AsyncIterator[None]:
-        """Keep other calls away from an upload while this one works on it.
-
-        Raises:
-            BusyError: another call is working on it.
-        """
-        if upload in self._busy:
-            raise BusyError("another call sends to this upload: wait for it, and look where it stands.")
-        self._busy.add(upload)
-        try:
-            yield
-        finally:
-            self._busy.discard(upload)
-
-    def is_taking_in(self, client: str) -> bool:
-        """Return whether a call is sending to, or finishing, one of the client's uploads."""
-        return not self._busy.isdisjoint(self.uploads.begun(client))
 
     def check_joined(self, client: str) -> None:
-        """Refuse a client that has a certificate but has not joined.
-
-        Raises:
-            ForbiddenError: it has registered no key.
-        """
+        """Refuse a client that has a certificate but has not joined: it has registered no key."""
         if self.keys.signed_only and self.keys.key(client) is None:
             raise ForbiddenError(
                 f"client {client!r} has not joined: labels, predictions and the relay are for clients that registered "
@@ -170,40 +140,31 @@ def create_app(service: Service) -> FastAPI:
     for part in (uploads, requests, certificates, ledger, audits, predictions, relay, operators):
         app.include_router(part.router, responses=PROBLEMS)
     app.include_router(health.router)
-    app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _nowhere)  # type: ignore[arg-type]
-    app.add_exception_handler(ClientDisconnect, _gone)  # type: ignore[arg-type]
-    app.add_middleware(
-        AccessMiddleware,
-        gate=service.gate,
-        rates=service.rates,
-        held=service.small,
-        metrics=service.metrics,
-        heads=service.heads,
-    )
+    # all other errors pass through to the middleware, which answers them
+    app.add_middleware(AccessMiddleware, service=service)
     return app
 
 
-async def _problem(_: Request, problem: SplitWiperError) -> JSONResponse:
-    return answer(problem)
-
-
-async def _gone(_: Request, __: ClientDisconnect) -> Response:
-    """Answer 499: the client disconnected; the bytes that arrived are kept."""
-    return Response(status_code=499)
-
-
 async def _nowhere(request: Request, problem: HTTPException) -> JSONResponse:
-    """Answer a call to an unknown path or method."""
-    message = f"there is no {request.method} of this path: /openapi.json lists all calls."
+    """Answer a call to an unknown path or method, or one whose JSON has a number that cannot be read."""
+    if problem.status_code not in (404, 405):
+        return JSONResponse({"kind": "DataError", "message": "the body cannot be read as JSON."}, 422)
+    what = "there is no such path" if problem.status_code == 404 else f"this path does not accept {request.method}"
+    message = f"{what}: /openapi.json lists all calls."
     return JSONResponse({"kind": "NotFoundError", "message": message}, problem.status_code, problem.headers)
 
 
 async def _invalid(request: Request, problem: RequestValidationError) -> JSONResponse:
     """Say which fields are invalid, without repeating their values."""
-    problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problem.errors()[:5])
-    kind = request.headers.get("content-type", "nothing")
-    json = kind.startswith("application/json") or all(one["loc"] != ("body",) for one in problem.errors())
-    hint = "" if json else " Send JSON, with 'Content-Type: application/json'."
-    return JSONResponse({"kind": "DataError", "message": f"the call does not fit: {problems}.{hint}"}, 422)
+    problems: list[str] = []
+    for error in problem.errors()[:5]:
+        field = ".".join(map(str, error["loc"]))
+        problems.append(f"{field}: {error['msg']}")
+    # the body as a whole is wrong if it was not sent as JSON
+    whole = any(error["loc"] == ("body",) for error in problem.errors())
+    sent_json = request.headers.get("content-type", "").startswith("application/json")
+    hint = " Send JSON, with 'Content-Type: application/json'." if whole and not sent_json else ""
+    message = f"the call is not valid: {'; '.join(problems)}.{hint}"
+    return JSONResponse({"kind": "DataError", "message": message}, 422)

@@ -23,11 +23,14 @@ _FILE: dict[int | str, dict[str, Any]] = {
 }
 _ENTRIES = 2000
 """Ledger entries per answer."""
+_OF_MODEL = ("digest", "manifest", "exact", "fingerprint", "seconds", "losses", "codebook", "transcript")
+_OF_SHARD = ("client", "digest", "rows", "size", "codebook", "outputs", "signed")
+"""What a manifest says of the model and of each shard, besides labels and salt."""
 
 
 @router.get("/settings")
 @queries
-def audit_settings(server: Server, _: ApiCall) -> dict[str, Any]:
+def audit_settings(server: Server, call: ApiCall) -> dict[str, Any]:
     """Return the server's settings, as TOML; the ledger's first entry commits to them."""
     return {"config": (server.store.root / "config.toml").read_text(encoding="utf-8")}
 
@@ -41,7 +44,7 @@ async def audit_initial(call: ApiCall) -> FileResponse:
 @router.get("/ledger")
 @queries
 def audit_ledger(
-    server: Server, _: ApiCall, since: Annotated[int, Query(ge=0, le=1 << 40)] = 0
+    server: Server, call: ApiCall, since: Annotated[int, Query(ge=0, le=1 << 40)] = 0
 ) -> list[dict[str, Any]]:
     """Return ledger entries after the first `since`, in the form of their leaves, each with its blinding bytes."""
     log = Log.begin(server.store)
@@ -59,21 +62,22 @@ def audit_manifest(server: Server, call: ApiCall) -> dict[str, Any]:
     call.service.pacing.audit_calls()
     store = server.store
     Log.begin(store)  # before the transaction: it may draw a salt
-    with store.database.change():  # one transaction, so one consistent state
+    # one transaction, because a shard that arrived between two reads would not belong to the model
+    with store.database.change():
         if not store.is_current():
             raise BusyError("training is under way: ask again when it is done.")
         model = store.model()
         return {
             "head": Log.of(store).head().to_dict(),
-            "model": _model(model) if model else None,
-            "shards": [_shard(record) for record in store.shards()],
+            "model": _described(model, _OF_MODEL) if model else None,
+            "shards": [_described(shard, _OF_SHARD) for shard in store.shards()],
             "epochs": [record.digest for record in store.epochs()],
         }
 
 
 @router.get("/shards/{client}", response_class=FileResponse, responses=_FILE)
 @queries
-def audit_shard(server: Server, _: ApiCall, client: str) -> FileResponse:
+def audit_shard(server: Server, call: ApiCall, client: str) -> FileResponse:
     """Return a client's shard."""
     if (record := server.store.shard(client)) is None:
         raise NotFoundError(f"the server holds no shard of {client!r}.")
@@ -82,7 +86,7 @@ def audit_shard(server: Server, _: ApiCall, client: str) -> FileResponse:
 
 @router.get("/model", response_class=FileResponse, responses=_FILE)
 @queries
-def audit_model(server: Server, _: ApiCall) -> FileResponse:
+def audit_model(server: Server, call: ApiCall) -> FileResponse:
     """Return the model's weights."""
     if (record := server.store.model()) is None:
         raise NotFoundError("there is no model: nobody holds rows, or training is under way.")
@@ -91,7 +95,7 @@ def audit_model(server: Server, _: ApiCall) -> FileResponse:
 
 @router.get("/epochs/{epoch}", response_class=FileResponse, responses=_FILE)
 @queries
-def audit_epoch(server: Server, _: ApiCall, epoch: Annotated[int, Path(ge=0, le=1 << 31)]) -> FileResponse:
+def audit_epoch(server: Server, call: ApiCall, epoch: Annotated[int, Path(ge=0, le=1 << 31)]) -> FileResponse:
     """Return the complete training state after an epoch; 0 is the state before the first."""
     kept = server.store.epochs()
     for record in kept:
@@ -110,33 +114,9 @@ def attest_audit(server: Server, call: ApiCall, body: SignedShape) -> None:
 
 
 def _file(server: Server, folder: str, name: str) -> FileResponse:
-    return FileResponse(server.store.root / folder / name, media_type=_BYTES)
+    return FileResponse(server.store.blobs.path(folder, name), media_type=_BYTES)
 
 
-def _model(record: ModelRecord) -> dict[str, Any]:
-    return {
-        "digest": record.digest,
-        "manifest": record.manifest,
-        "salt": record.salt.hex(),
-        "labels": [label.text for label in record.labels],
-        "exact": record.exact,
-        "fingerprint": dict(record.fingerprint),
-        "seconds": record.seconds,
-        "losses": list(record.losses),
-        "codebook": record.codebook,
-        "transcript": record.transcript,
-    }
-
-
-def _shard(record: ShardRecord) -> dict[str, Any]:
-    return {
-        "client": record.client,
-        "digest": record.digest,
-        "rows": record.rows,
-        "size": record.size,
-        "salt": record.salt.hex(),
-        "labels": [label.text for label in record.labels],
-        "codebook": record.codebook,
-        "outputs": record.outputs,
-        "signed": record.signed,
-    }
+def _described(record: ModelRecord | ShardRecord, names: tuple[str, ...]) -> dict[str, Any]:
+    described = {name: getattr(record, name) for name in names}
+    return {**described, "salt": record.salt.hex(), "labels": [label.text for label in record.labels]}

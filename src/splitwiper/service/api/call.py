@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -34,8 +35,8 @@ class Call:
     @property
     def caller(self) -> Principal:
         """The caller's identity."""
-        found: Principal = self.request.scope[CALLER]
-        return found
+        caller: Principal = self.request.scope[CALLER]
+        return caller
 
     @property
     def client(self) -> str:
@@ -47,12 +48,8 @@ class Call:
         self.request.scope.setdefault(ABOUT, {}).update(about)
 
     def check_ticket(self, server: Server, ticket: str) -> None:
-        """Refuse a ticket that is not one of the caller's.
-
-        Raises:
-            NotFoundError: it is another client's, or nobody's.
-        """
-        if all(one.id != ticket for one in server.tickets(self.client)):
+        """Refuse a ticket that is another client's, or nobody's."""
+        if all(known.id != ticket for known in server.tickets(self.client)):
             raise NotFoundError(f"there is no ticket {ticket!r} of {self.client!r}.")
 
 
@@ -66,25 +63,23 @@ ApiCall = Annotated[Call, Depends(_call)]
 
 def queries(answer: Callable[..., _Result]) -> Callable[..., Awaitable[_Result]]:
     """Turn a function of a `Server` and a call into a route that runs on the thread for short queries."""
-    return _route(answer, "queries")
+    return _route(answer, lambda service: service.queries)
 
 
 def ingest(answer: Callable[..., _Result]) -> Callable[..., Awaitable[_Result]]:
     """Turn such a function into a route that runs on the thread that accepts shards, so that none is half accepted."""
-    return _route(answer, "ingest")
+    return _route(answer, lambda service: service.ingest)
 
 
-def _route(answer: Callable[..., _Result], thread: str) -> Callable[..., Awaitable[_Result]]:
-    signature = inspect.signature(answer, eval_str=True)
-    _server, *parameters = signature.parameters.values()
-    name_of_call = parameters[0].name
-
-    async def route(**given: Any) -> _Result:
-        service = given[name_of_call].service
-        threads: dict[str, ServerThread] = {"queries": service.queries, "ingest": service.ingest}
-        return await threads[thread].run(lambda server: answer(server, **given))
+def _route(
+    answer: Callable[..., _Result], thread: Callable[[Service], ServerThread]
+) -> Callable[..., Awaitable[_Result]]:
+    async def route(call: Call, **given: Any) -> _Result:
+        return await thread(call.service).run(partial(answer, call=call, **given))
 
     # FastAPI reads a route's name, description and parameters from these; the server is not among the parameters
+    signature = inspect.signature(answer, eval_str=True)
+    _server, *parameters = signature.parameters.values()
     route.__name__, route.__doc__, route.__module__ = answer.__name__, answer.__doc__, answer.__module__
     route.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return route

@@ -24,8 +24,8 @@ def certificate(server: Server, call: ApiCall, ticket: str) -> dict[str, Any]:
     """
     call.check_ticket(server, ticket)
     service = call.service
-    made = certified(server.store, service.requests, ticket, days=service.config.deadline)
-    return service.attestations.beside(made, Log.of(server.store))
+    issued = certified(server.store, service.requests, ticket, days=service.config.deadline)
+    return service.attestations.beside(issued, Log.of(server.store))
 
 
 @router.get("/requests/{ticket}/opening")
@@ -40,7 +40,7 @@ def opened(server: Server, call: ApiCall, ticket: str) -> dict[str, Any]:
 
 @router.get("/keys")
 @queries
-def keys(server: Server, _: ApiCall) -> list[str]:
+def keys(server: Server, call: ApiCall) -> list[str]:
     """Return all public keys that certificates are or were signed with, as PEM."""
     ring = Keyring.of(server.store)
     ring.key()  # create it now if nothing has been signed yet, so that clients pin it before they need it
@@ -49,7 +49,7 @@ def keys(server: Server, _: ApiCall) -> list[str]:
 
 @router.get("/keys/succession")
 @queries
-def succession(server: Server, _: ApiCall) -> list[dict[str, Any]]:
+def succession(server: Server, call: ApiCall) -> list[dict[str, Any]]:
     """Return statements by signing keys about each other, as DSSE envelopes: they prove a rotation or a revocation."""
     return Keyring.of(server.store).statements()
 
@@ -62,11 +62,6 @@ def attest(server: Server, call: ApiCall, body: SignedShape) -> None:
 
 
 def keep_attestation(server: Server, call: ApiCall, body: SignedShape) -> None:
-    """Store the caller's attestation.
-
-    Raises:
-        DataError: it is not an attestation, or not the caller's.
-        ForbiddenError: it was signed with a key other than the site's registered one.
-    """
+    """Store the caller's attestation, if it is one and the caller's own key signed it."""
     federation, keys = server.store.federation, call.service.keys
     call.service.attestations.add(call.caller, body.model_dump(), federation=federation, keys=keys)

@@ -20,13 +20,9 @@ class Copy:
         self._data = data
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the file in pieces, so that no connection buffers more than one.
-
-        Raises:
-            WithdrawnError: newer models have taken its place.
-        """
+        """Yield the file in pieces, so that no connection buffers more than one; fail once newer models replace it."""
         for start in range(0, self.size, _PIECE):
-            piece = self._data[start : start + _PIECE]  # a reference to all of it would outlive `end`
+            piece = self._data[start : start + _PIECE]  # a local reference to all of the data would outlive `end`
             if not piece:
                 raise WithdrawnError("newer models were published while this one was downloaded: download the newest.")
             yield piece
@@ -53,8 +49,8 @@ class Copies:
 
     def add(self, commitment: str, data: bytes) -> Copy:
         """Return a new copy, and end the oldest if there are too many."""
-        made = self._read[commitment] = Copy(data)
-        for old in list(self._read)[:-_KEPT]:
-            if (copy := self._read.pop(old, None)) is not None:
-                copy.end()
-        return made
+        new = self._read[commitment] = Copy(data)
+        for commitment in list(self._read)[:-_KEPT]:
+            if (old := self._read.pop(commitment, None)) is not None:
+                old.end()
+        return new

@@ -11,7 +11,7 @@ from splitwiper import __version__
 from splitwiper.errors import SplitWiperError
 from splitwiper.server import Server
 from splitwiper.service.api.call import ApiCall, queries
-from splitwiper.service.api.openapi import PROBLEMS
+from splitwiper.service.api.openapi import PROBLEMS, error_response
 from splitwiper.service.api.shapes import ApiShape, ProblemShape
 from splitwiper.service.metrics import CONTENT, LITTLE, room
 
@@ -31,7 +31,8 @@ class Member(ApiShape):
     """A client: how often its shard changed, and how many of its rows the server holds.
 
     ``removed`` says who erased its shard, unless the client did so itself: ``training`` (it failed with the shard),
-    ``operator``, or ``lapse`` (the client asked to forget rows and then sent nothing). It is empty otherwise.
+    ``operator``, ``lapse`` (the client asked to forget rows and then sent nothing), or ``pace`` (it sent shard after
+    shard while others waited). It is empty otherwise.
     """
 
     generation: int
@@ -66,18 +67,15 @@ async def alive() -> dict[str, str]:
     return {"status": "alive", "version": __version__}
 
 
-@router.get("/readyz", responses={503: {"model": ProblemShape, "description": "The store cannot be read."}})
+@router.get("/readyz", responses={503: error_response("The store cannot be read.")})
 async def ready(call: ApiCall, response: Response) -> Ready | ProblemShape:
     """Answer whether the store can be read. Without a model, or with a full disk, it is ready too, and says so."""
     service = call.service
-
-    def look(server: Server) -> Ready:
-        return Ready(status="ready", model=server.store.model() is not None, room=room(service.root) >= LITTLE)
-
     try:
-        return await service.queries.run(look)
-    # a probe gets no details: it needs no identity, so anybody may ask
+        model = await service.queries.run(lambda server: server.store.model())
+        return Ready(status="ready", model=model is not None, room=room(service.root) >= LITTLE)
     except SplitWiperError as problem:
+        # a probe gets no details: it needs no identity, so anybody may ask
         _log.error("not ready: %s", problem)
         response.status_code = 503
         message = "the store cannot be read; its operator finds the reason in the log."
@@ -104,14 +102,14 @@ def status(server: Server, call: ApiCall) -> ServiceStatus:
     rows = {shard.client: shard.rows for shard in store.shards()}
     clients: dict[str, Member] = {}
     for name, generation in store.clients().items():
-        found = server.standing(name)
+        standing = server.standing(name)
         clients[name] = Member(
-            generation=generation, rows=rows.get(name, 0), removed=found.by, evicted=bool(found.evicted)
+            generation=generation, rows=rows.get(name, 0), removed=standing.by, evicted=bool(standing.evicted)
         )
     waiting: list[Waiting] = []
-    for one in store.waiting():
-        deadline = service.deadline(one, service.requests.find(one.id))
-        waiting.append(Waiting(ticket=one.id, client=one.client, state=one.state, deadline=deadline))
+    for ticket in store.waiting():
+        deadline = service.deadline(ticket, service.requests.find(ticket.id))
+        waiting.append(Waiting(ticket=ticket.id, client=ticket.client, state=ticket.state, deadline=deadline))
     return ServiceStatus(
         version=__version__,
         clients=clients,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -14,6 +13,7 @@ from splitwiper.service.api.call import ApiCall, queries
 from splitwiper.service.api.shapes import ApiShape, SignatureShape
 from splitwiper.service.certificate import Keyring, Log, SignedHead, TreeHead
 from splitwiper.service.certificate.restoring import shown
+from splitwiper.service.witnesses import Witness
 from splitwiper.store.tickets import now
 
 router = APIRouter(prefix="/v1/ledger", tags=["proof"])
@@ -35,20 +35,13 @@ class Witnessed(ApiShape):
     countersignature: EnvelopeShape
 
 
-class WitnessShape(Witnessed):
-    """A countersigned head as the server relays it, with the site's name and the time it arrived."""
-
-    site: str
-    received: str
-
-
 @router.get("/head")
 @queries
-def head(server: Server, _: ApiCall, size: Annotated[int | None, Query(ge=1, le=1 << 40)] = None) -> dict[str, Any]:
+def head(server: Server, call: ApiCall, size: Annotated[int | None, Query(ge=1, le=1 << 40)] = None) -> dict[str, Any]:
     """Return the ledger's size and root, now or at ``size`` entries, in plain and as a signed DSSE envelope."""
     log = Log.begin(server.store)
-    found = log.head(size)
-    return {**found.to_dict(), "signed": _signed(server, found, log.model(size))}
+    tree_head = log.head(size)
+    return {**tree_head.to_dict(), "signed": _signed(server, tree_head, log.model(size))}
 
 
 def _signed(server: Server, head: TreeHead, model: str) -> dict[str, Any]:
@@ -58,7 +51,7 @@ def _signed(server: Server, head: TreeHead, model: str) -> dict[str, Any]:
 
 @router.get("/consistency")
 @queries
-def consistency(server: Server, _: ApiCall, old: Size, new: Size) -> list[str]:
+def consistency(server: Server, call: ApiCall, old: Size, new: Size) -> list[str]:
     """Return the proof that the ledger of size ``old`` is a prefix of the ledger of size ``new``."""
     log = Log.begin(server.store)
     if not old <= new <= log.head().size:
@@ -68,7 +61,7 @@ def consistency(server: Server, _: ApiCall, old: Size, new: Size) -> list[str]:
 
 @router.get("/model")
 @queries
-def model_entry(server: Server, _: ApiCall) -> dict[str, Any]:
+def model_entry(server: Server, call: ApiCall) -> dict[str, Any]:
     """Return the ledger's newest entry about a model, with the proof that it is in the ledger."""
     log = Log.begin(server.store)
     return log.proof(log.newest("model"))
@@ -76,7 +69,7 @@ def model_entry(server: Server, _: ApiCall) -> dict[str, Any]:
 
 @router.get("/restorations")
 @queries
-def restorations(server: Server, _: ApiCall) -> dict[str, Any]:
+def restorations(server: Server, call: ApiCall) -> dict[str, Any]:
     """Return the entries that record restored backups, with proofs for the signed head returned with them."""
     log = Log.begin(server.store)
     return {"signed": _signed(server, log.head(), log.model()), "restorations": shown(log)}
@@ -92,6 +85,6 @@ def countersign(server: Server, call: ApiCall, body: Witnessed) -> None:
 
 @router.get("/witnesses")
 @queries
-def witnesses(_: Server, call: ApiCall) -> list[WitnessShape]:
+def witnesses(server: Server, call: ApiCall) -> list[Witness]:
     """Return the countersigned heads of all sites, newest first, to compare with the ledger that the caller sees."""
-    return [WitnessShape.model_validate(asdict(one)) for one in call.service.witnesses.listed()]
+    return call.service.witnesses.listed()

@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from fastapi.routing import APIRoute
 
 from splitwiper.service.api.shapes import ProblemShape
 
@@ -15,15 +14,15 @@ or, where a proxy terminates TLS, a token. Errors have one shape: a kind, and a 
 do. Every call may be made again: repeating one changes nothing. Wherever there is GET, HEAD answers the same without a
 body."""
 _SCHEMES = {
-    "certificate": {"type": "mutualTLS", "description": "A certificate that 'splitwiper certs' made."},
+    "certificate": {"type": "mutualTLS", "description": "A client certificate of an authority that the server trusts."},
     "token": {"type": "http", "scheme": "bearer", "description": "A token that 'splitwiper certs token' made."},
 }
 _TAGS = {
     "shards": "Joining, and shards in pieces. For clients.",
     "requests": "Asking to be forgotten, and where that stands. For clients.",
-    "proof": "Certificates, the keys that sign them, and the ledger. For clients.",
+    "proof": "Certificates, the keys that sign them, and the ledger. For clients, keys and ledger for auditors too.",
     "predictions": "The model's answers, and the model. For clients.",
-    "board": "Sealed messages between clients.",
+    "relay": "Sealed messages between clients.",
     "state": "For probes: no identity beyond that of the connection is asked for.",
     "operator": "For operators.",
     "audit": "What an auditor recomputes the server half from. For auditors.",
@@ -35,13 +34,17 @@ _OFTEN = {
     413: "More was sent than one call takes.",
     422: "What was sent does not fit.",
     429: "Too often, or too much: wait as long as Retry-After says.",
-    507: "The server's disk is full. Nothing acknowledged was lost; its operator has been informed.",
+    507: "The server's disk is full. Nothing acknowledged was lost; the operator's log says so.",
 }
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": ProblemShape, "description": why} for code, why in _OFTEN.items()
-}
-"""Error responses that any call of a client or operator may get."""
 
+
+def error_response(description: str) -> dict[str, Any]:
+    """Return an error response as the document describes it."""
+    return {"model": ProblemShape, "description": description}
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {code: error_response(description) for code, description in _OFTEN.items()}
+"""Error responses that any call of a client or operator may get."""
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 """Schema of binary content."""
 
@@ -53,7 +56,7 @@ class Described(FastAPI):
         super().__init__(
             description=_ABOUT,
             openapi_tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
-            generate_unique_id_function=_name,
+            generate_unique_id_function=lambda route: route.name,
             openapi_url=None,  # FastAPI's own route would serialise the document for every call
             docs_url=None,  # these pages would run third-party scripts in the browser
             redoc_url=None,
@@ -69,11 +72,7 @@ class Described(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, with the security schemes."""
-        made = super().openapi()
-        made.setdefault("components", {})["securitySchemes"] = _SCHEMES
-        made["security"] = [{name: []} for name in _SCHEMES]
-        return made
-
-
-def _name(route: APIRoute) -> str:
-    return route.name
+        document = super().openapi()
+        document.setdefault("components", {})["securitySchemes"] = _SCHEMES
+        document["security"] = [{name: []} for name in _SCHEMES]
+        return document

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -12,8 +11,10 @@ from pydantic import Field
 from splitwiper.errors import DataError, NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.api.call import ApiCall, Call, ingest, queries
+from splitwiper.service.api.openapi import error_response
 from splitwiper.service.api.requests import ticket_shape
-from splitwiper.service.api.shapes import ApiShape, ProblemShape, TicketShape
+from splitwiper.service.api.shapes import ApiShape, TicketShape
+from splitwiper.service.overrides import Override
 from splitwiper.store import exclusion
 
 router = APIRouter(prefix="/v1/operator", tags=["operator"])
@@ -32,17 +33,6 @@ class Keep(ApiShape):
     reason: Reason
 
 
-class Kept(ApiShape):
-    """A record that an operator kept the model serving: who, when and why."""
-
-    ticket: str
-    operator: str
-    reason: str
-    time: str
-    client: str
-    until: str
-
-
 class Decision(ApiShape):
     """An operator's decision about a client, with the reason."""
 
@@ -50,29 +40,25 @@ class Decision(ApiShape):
     reason: Reason
 
 
-def _missing(what: str) -> dict[int | str, dict[str, Any]]:
-    return {404: {"model": ProblemShape, "description": what}}
-
-
-@router.post("/keep-serving", status_code=201, responses=_missing("No open request."))
+@router.post("/keep-serving", status_code=201, responses={404: error_response("No open request.")})
 @queries
-def keep_serving(server: Server, call: ApiCall, body: Keep) -> Kept:
+def keep_serving(server: Server, call: ApiCall, body: Keep) -> Override:
     """Keep the model serving despite one open request, or all of one client's; operator and reason are recorded."""
     overrides, operator = call.service.overrides, call.client
     if bool(body.ticket) == bool(body.client):
         raise DataError("name a ticket, or a client, and not both.")
     if body.ticket:
-        made = overrides.add(server.store, body.ticket, operator, body.reason)
+        override = overrides.add(server.store, body.ticket, operator, body.reason)
     elif server.store.knows(body.client):
-        made = overrides.add_client(body.client, operator, body.reason, hours=body.hours)
+        override = overrides.add_client(body.client, operator, body.reason, hours=body.hours)
     else:
         raise NotFoundError(f"there is no client {body.client!r}.")
     about = {"operator": operator, "ticket": body.ticket, "client": body.client}
     _log.warning("an operator lets the model answer on", extra=about)
-    return Kept(**asdict(made))
+    return override
 
 
-@router.post("/evict", status_code=204, responses=_missing("No such client."))
+@router.post("/evict", status_code=204, responses={404: error_response("No such client.")})
 @ingest
 def evict(server: Server, call: ApiCall, body: Decision) -> None:
     """Erase a client's shard, which settles its open requests, and accept none from it until it is admitted again.
@@ -88,7 +74,7 @@ def evict(server: Server, call: ApiCall, body: Decision) -> None:
     _log_decision("an operator evicted a client", call, body)
 
 
-@router.post("/admit", status_code=204, responses=_missing("It is not evicted."))
+@router.post("/admit", status_code=204, responses={404: error_response("It is not evicted.")})
 @ingest
 def admit(server: Server, call: ApiCall, body: Decision) -> None:
     """Accept shards of an evicted client again. The ledger keeps a permanent record of who admitted it."""
@@ -97,7 +83,7 @@ def admit(server: Server, call: ApiCall, body: Decision) -> None:
     _log_decision("an operator admitted a client", call, body)
 
 
-@router.post("/drop-key", status_code=204, responses=_missing("No such key."))
+@router.post("/drop-key", status_code=204, responses={404: error_response("No such key.")})
 @queries
 def drop_key(server: Server, call: ApiCall, body: Decision) -> None:
     """Drop a site's registered key, for example because its folder was lost, so that it can register another one.
@@ -109,8 +95,8 @@ def drop_key(server: Server, call: ApiCall, body: Decision) -> None:
     _log_decision("an operator dropped a client's key", call, body)
 
 
-def _log_decision(what: str, call: Call, body: Decision) -> None:
-    _log.warning(what, extra={"operator": call.client, "client": body.client, "reason": body.reason})
+def _log_decision(message: str, call: Call, body: Decision) -> None:
+    _log.warning(message, extra={"operator": call.client, "client": body.client, "reason": body.reason})
 
 
 @router.get("/requests")
@@ -118,11 +104,11 @@ def _log_decision(what: str, call: Call, body: Decision) -> None:
 def requests(server: Server, call: ApiCall) -> list[TicketShape]:
     """Return every request of every client, with its stages and deadline, oldest first."""
     service, store = call.service, server.store
-    return [ticket_shape(service, store, one, service.requests.find(one.id)) for one in store.tickets()]
+    return [ticket_shape(service, store, ticket, service.requests.find(ticket.id)) for ticket in store.tickets()]
 
 
 @router.get("/overrides")
 @queries
-def overrides(_: Server, call: ApiCall) -> list[Kept]:
+def overrides(server: Server, call: ApiCall) -> list[Override]:
     """Return every decision of an operator to keep the model serving."""
-    return [Kept(**asdict(one)) for one in call.service.overrides.listed()]
+    return call.service.overrides.listed()

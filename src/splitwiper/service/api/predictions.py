@@ -15,12 +15,11 @@ from torch import Tensor
 from splitwiper.errors import DataError, NotFoundError, SplitWiperError, WithdrawnError
 from splitwiper.formats import counted
 from splitwiper.server import Server
-from splitwiper.service.access import Reservation
 from splitwiper.service.api.call import ApiCall
 from splitwiper.service.api.copies import Copy
-from splitwiper.service.api.openapi import BINARY
+from splitwiper.service.api.openapi import BINARY, error_response
 from splitwiper.service.api.receiving import received
-from splitwiper.service.api.shapes import ProblemShape
+from splitwiper.service.limits import Reservation
 from splitwiper.store import ServerStore
 from splitwiper.store.ledger import has_lapsed
 from splitwiper.wire import Scores, Ticket
@@ -46,8 +45,8 @@ _FILE: dict[str, Any] = {
     "(that they are codes of, if any) and 'model' (the commitment to the model that answered).",
     "content": {TENSORS: BINARY},
 }
-_NONE: dict[str, Any] = {"model": ProblemShape, "description": "There is no model, or it is not handed out."}
-_WITHDRAWN: dict[str, Any] = {"model": ProblemShape, "description": "The model is forgetting; ask again later."}
+_NONE = error_response("There is no model, or it is not handed out.")
+_WITHDRAWN = error_response("The model is forgetting; ask again later.")
 
 
 @router.post(
@@ -64,51 +63,47 @@ async def predict(call: ApiCall) -> Response:
     """
     service, client = call.service, call.client
     async with service.predicting.taken(client):
-        with service.held.keeping(client) as held:
+        with service.prediction_memory.keeping(client) as held:
             pause = partial(service.turns.pause, client)
             body = await received(call.request.stream(), held, most=_MOST, pause=pause)
             try:
                 tensors, _ = read_tensors(body, longest=_HEADER)
             except ValueError as problem:
                 raise DataError(f"{problem}.") from problem
-            return await _answered(service, client, tensors, _rows(tensors, service.config.rows), held)
+            return await _answered(service, client, tensors, _rows(tensors, service.config.rows))
 
 
-async def _answered(
-    service: Service, client: str, tensors: dict[str, Tensor], rows: int, held: Reservation
-) -> Response:
-    """Compute piece by piece, and start over if the model changes, so that one model answers all rows."""
+async def _answered(service: Service, client: str, tensors: dict[str, Tensor], rows: int) -> Response:
+    """Compute the answer, and start over if the model changes, so that one model answers all rows."""
     for _ in range(_TRIES):
-        outputs: list[Tensor] = []
-        model = ""
-        for start in range(0, rows, PIECE):
-            piece = {name: t if is_fitted(name) else t[start : start + PIECE] for name, t in tensors.items()}
-            scores = await _computed(service, client, piece)
-            if not outputs:
-                model = scores.model
-                if service.config.probabilities:
-                    held.take(2 * 4 * rows * len(scores.labels))  # all logits, and the file they are sent in
-            # rows of one answer must not come from two models
-            elif scores.model != model:
-                break
-            outputs.append(scores.logits if service.config.probabilities else scores.logits.argmax(dim=1))
-        else:
-            return _file(scores, torch.cat(outputs), service.config.probabilities)
+        with service.prediction_memory.keeping(client) as held:  # what an attempt held is free for the next one
+            if (answer := await _attempt(service, client, tensors, rows, held)) is not None:
+                return answer
     raise WithdrawnError("a new model was published again and again while this was computed: ask again.")
 
 
-async def _computed(service: Service, client: str, piece: dict[str, Tensor]) -> Scores:
-    def compute(server: Server) -> Scores:
-        check_serving(server, service, client)
-        return _asked(server, client, piece)
-
-    async with service.turns.turn(client):
-        return await service.inference.run(compute)
-
-
-def _file(scores: Scores, output: Tensor, probabilities: bool) -> Response:
-    tensors = {"logits": output} if probabilities else {"best": output.to(torch.int32)}
-    body = write_tensors(tensors, scores.labels, codebook=scores.codebook, model=scores.model)
+async def _attempt(
+    service: Service, client: str, tensors: dict[str, Tensor], rows: int, held: Reservation
+) -> Response | None:
+    """Compute piece by piece; return None if the model changed meanwhile."""
+    outputs: list[Tensor] = []
+    model = ""
+    for start in range(0, rows, PIECE):
+        # what a codec fitted to all rows, such as a scale, goes along with each piece of them
+        piece = {name: t if is_fitted(name) else t[start : start + PIECE] for name, t in tensors.items()}
+        async with service.turns.turn(client):
+            scores = await service.inference.run(partial(_computed, service=service, client=client, piece=piece))
+        if not outputs:
+            model = scores.model
+            if service.config.probabilities:
+                held.take(2 * 4 * rows * len(scores.labels))  # all logits, and the file they are sent in
+        # rows of one answer must not come from two models
+        elif scores.model != model:
+            return None
+        outputs.append(scores.logits if service.config.probabilities else scores.logits.argmax(dim=1))
+    output = torch.cat(outputs)
+    values = {"logits": output} if service.config.probabilities else {"best": output.to(torch.int32)}
+    body = write_tensors(values, scores.labels, codebook=scores.codebook, model=scores.model)
     return Response(body, media_type=TENSORS)
 
 
@@ -124,14 +119,14 @@ async def model(call: ApiCall) -> Response:
 
     def copied(server: Server) -> Copy:
         check_serving(server, service, client)
-        found = server.model(client)
-        if (made := service.handed_out.find(found.commitment)) is not None:
-            return made
-        metadata = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
-        return service.handed_out.add(found.commitment, write_tensors(found.state, found.labels, **metadata))
+        current = server.model(client)
+        if (copy := service.handed_out.find(current.commitment)) is not None:
+            return copy
+        metadata = {"codebook": current.codebook, "model": current.commitment, "salt": current.salt}
+        return service.handed_out.add(current.commitment, write_tensors(current.state, current.labels, **metadata))
 
-    made = await service.copies.run(copied)
-    return StreamingResponse(made.pieces(), media_type=TENSORS, headers={"Content-Length": str(made.size)})
+    copy = await service.copies.run(copied)
+    return StreamingResponse(copy.pieces(), media_type=TENSORS, headers={"Content-Length": str(copy.size)})
 
 
 def check_serving(server: Server, service: Service, client: str) -> None:
@@ -159,42 +154,39 @@ def _withdrawing(store: ServerStore) -> list[Ticket]:
     Asking is not enough for a client that once asked without following up, nor for a second request within a day: such
     requests are carried out like any other, but withdraw the model only once the new shard has arrived.
     """
-    return [one for one in store.waiting() if one.state != "accepted" or _may_withdraw(store, one)]
+    return [ticket for ticket in store.waiting() if ticket.state != "accepted" or _may_withdraw(store, ticket)]
 
 
 def _may_withdraw(store: ServerStore, ticket: Ticket) -> bool:
     day_before = (datetime.fromisoformat(ticket.received) - timedelta(days=1)).isoformat(timespec="seconds")
-    earlier = [one for one in store.tickets(ticket.client) if day_before < one.received <= ticket.received]
+    that_day = [other for other in store.tickets(ticket.client) if day_before < other.received <= ticket.received]
     # the first request of a day withdraws the model; a client could keep it withdrawn with one after another
-    if earlier[0].id != ticket.id:
+    if that_day[0].id != ticket.id:
         return False
     with store.database.reading() as db:
         return not has_lapsed(db, ticket.client)
 
 
 def _rows(tensors: dict[str, Tensor], most: int) -> int:
-    """Return the number of rows of a prediction.
-
-    Raises:
-        DataError: there are none or too many, or tensors differ in length.
-    """
+    """Return the number of rows of a prediction; refuse none, too many, and tensors that differ in length."""
     lengths = {len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items() if not is_fitted(name)}
     if len(lengths) != 1 or not 0 < next(iter(lengths)) <= most:
         raise DataError(f"activations must be tensors of 1 to {most:,} rows each, as many of one as of another.")
     return next(iter(lengths))
 
 
-def _asked(server: Server, client: str, boundary: dict[str, Tensor]) -> Scores:
+def _computed(server: Server, service: Service, client: str, piece: dict[str, Tensor]) -> Scores:
+    """Return the scores of some rows, if the model may answer now, and the body has what the cut sends."""
+    check_serving(server, service, client)
     wanted = {column.name for column in server.columns}
     coded = fitters(server.columns, server.codec).keys()
-    wanted |= {name for name in boundary if is_fitted(name) and name.partition("/")[2] in coded}
-    if set(boundary) != wanted:
-        raise DataError(f"the body has the tensors {sorted(boundary)[:20]}, and the cut sends {sorted(wanted)[:20]}.")
+    wanted |= {name for name in piece if is_fitted(name) and name.partition("/")[2] in coded}
+    if set(piece) != wanted:
+        raise DataError(f"the body has the tensors {sorted(piece)[:20]}, and the cut sends {sorted(wanted)[:20]}.")
     try:
-        return server.predict(client, boundary)
+        return server.predict(client, piece)
     except (SplitWiperError, OSError, sqlite3.Error):
         raise
-    except Exception as problem:  # a net may raise anything for values that do not suit it
-        raise DataError(
-            f"the server half cannot take these activations: {str(problem).partition(chr(10))[0]}"
-        ) from problem
+    except Exception as problem:  # a network may raise anything for values that do not suit it
+        first_line, _, _ = str(problem).partition("\n")
+        raise DataError(f"the server half cannot take these activations: {first_line}") from problem

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import Request
 
 from splitwiper.errors import DataError, LargeError, SlowError
-from splitwiper.service.access import Reservation
+from splitwiper.service.limits import Reservation
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,6 @@ class Pace:
 
 PACE = Pace()
 """One megabit a second, and ten minutes at most."""
-
-
 SMALL = 4 << 20
 """Bytes of a body that is neither a shard nor a prediction: a sealed message is the longest."""
 _ELEMENTS = 1 << 15
@@ -54,15 +52,11 @@ async def small(scope: MutableMapping[str, Any], receive: Receive, held: Reserva
     """Read a whole body within its limits, and return a ``receive`` that replays it.
 
     Raises:
-        LargeError: it is larger than allowed.
-        DataError: its JSON has too many elements.
-        QuotaError: the client's bodies would hold more than its share of memory.
-        SlowError: it arrives too slowly.
-        ClientDisconnect: the client disconnected.
+        DataError: its JSON has too many elements; or any error that `received` raises.
     """
     if not any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
         return receive
-    whole = await received(_pieces(receive), held, most=SMALL)
+    whole = await received(Request(scope, receive).stream(), held, most=SMALL)
     if whole.count(b",") + whole.count(b"[") + whole.count(b"{") > _ELEMENTS:
         raise DataError(f"the body has more elements than any call here takes: {_ELEMENTS:,} are the most.")
     body: bytes | None = bytes(whole)
@@ -71,24 +65,10 @@ async def small(scope: MutableMapping[str, Any], receive: Receive, held: Reserva
         nonlocal body
         if body is None:
             return await receive()
-        given, body = body, None
-        return {"type": "http.request", "body": given, "more_body": False}
+        message, body = {"type": "http.request", "body": body, "more_body": False}, None
+        return message
 
     return again
-
-
-async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        more = message.get("more_body", False)
-        yield message.get("body", b"")
-
-
-def _without_pause(_piece: int, _body: int) -> float:
-    return 0.0
 
 
 async def received(
@@ -96,7 +76,7 @@ async def received(
     held: Reservation,
     *,
     most: int,
-    pause: Callable[[int, int], float] = _without_pause,
+    pause: Callable[[int, int], float] = lambda _piece, _body: 0.0,
 ) -> bytearray:
     """Return the whole body, as far as its memory quota allows.
 

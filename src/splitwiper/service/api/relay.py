@@ -15,7 +15,7 @@ from splitwiper.service.api.call import ApiCall, queries
 from splitwiper.service.api.shapes import ApiShape, PostedShape
 from splitwiper.wire import lock_of
 
-router = APIRouter(prefix="/v1/board", tags=["board"])
+router = APIRouter(prefix="/v1/board", tags=["relay"])
 _MOST = 1 << 20
 """Bytes of messages in one answer, unless the first message alone is longer."""
 _TOPIC = r"^labels/[0-9]{1,9}$"
@@ -38,7 +38,7 @@ class End(ApiShape):
 @router.get("/topic")
 @queries
 def topic(server: Server, call: ApiCall) -> dict[str, str]:
-    """Return the channel of the current negotiation, or of the last one."""
+    """Return the topic of the current negotiation, or of the last one."""
     call.service.check_joined(call.client)
     return {"topic": server.topic()}
 
@@ -48,20 +48,21 @@ def topic(server: Server, call: ApiCall) -> dict[str, str]:
 def messages(
     server: Server, call: ApiCall, topic: Topic, since: Annotated[int, Query(ge=0, le=1 << 31)] = 0
 ) -> list[PostedShape]:
-    """Return the messages of a channel from a sequence number on, in batches if they are long. Repeat until empty.
+    """Return the messages of a topic from a sequence number on, in batches if they are long. Repeat until empty.
 
     An erased message has an empty body.
     """
     call.service.check_joined(call.client)
-    out, size = list[PostedShape](), 0
     call.service.negotiations.listened(topic)
-    for m in server.posted(topic, since):
-        size += len(m.body)
+    batch, size = list[PostedShape](), 0
+    for message in server.posted(topic, since):
+        size += len(message.body)
         # at least one message, however long: otherwise the reader would never get past it
-        if out and size > _MOST:
+        if batch and size > _MOST:
             break
-        out.append(PostedShape(place=m.place, sender=m.sender, body=base64.b64encode(m.body).decode()))
-    return out
+        text = base64.b64encode(message.body).decode()
+        batch.append(PostedShape(place=message.place, sender=message.sender, body=text))
+    return batch
 
 
 @router.put("/messages/{place}", status_code=204)
@@ -88,6 +89,7 @@ def end(server: Server, call: ApiCall, body: End) -> None:
     nobody ends is erased after a long silence.
     """
     call.service.check_joined(call.client)
+    # a topic without messages is not noted as ended: a client could name any number of them
     if server.posted(body.topic):
         call.service.negotiations.ended(body.topic)
         if body.proof:

@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1", tags=["requests"])
 def ticket_shape(service: Service, store: ServerStore, ticket: Ticket, record: RequestRecord | None) -> TicketShape:
     """Return a request as clients and operators see it."""
     reached, deadline = stages(store, ticket, record), service.deadline(ticket, record)
-    ended = ticket.settled or now()
+    until = ticket.settled or now()
     return TicketShape(
         id=ticket.id,
         client=ticket.client,
@@ -36,7 +36,7 @@ def ticket_shape(service: Service, store: ServerStore, ticket: Ticket, record: R
         received=ticket.received,
         commitment=ticket.commitment,
         deadline=deadline,
-        overdue=datetime.fromisoformat(ended) > datetime.fromisoformat(deadline),
+        overdue=datetime.fromisoformat(until) > datetime.fromisoformat(deadline),
         signed=record is not None and record.signed is not None,
     )
 
@@ -49,34 +49,30 @@ def ask(server: Server, call: ApiCall, body: Ask) -> TicketShape:
     call.note(ticket=body.ticket)
     # refused before anything is stored
     _check_new(server, call, body.ticket)
-    asked = Request(body.ticket, client, body.level, body.commitment)
+    request = Request(body.ticket, client, body.level, body.commitment)
     signed = body.signed.model_dump() if body.signed else None
-    record = service.requests.receive(asked, signed, federation=server.store.federation)
-    at_once = not service.is_taking_in(client)  # its shard would be accepted afterwards
+    record = service.requests.receive(request, signed, federation=server.store.federation)
+    at_once = not service.uploads.is_taking_in(client)  # its shard would be accepted afterwards
     if at_once and server.store.shard(client) is None:  # nor may an upload begun before the request be finished
         service.uploads.end_all(client)
-    ticket = server.submit(asked, at_once=at_once)
+    ticket = server.submit(request, at_once=at_once)
     return ticket_shape(service, server.store, ticket, record)
 
 
 def _check_new(server: Server, call: Call, ticket: str) -> None:
-    """Check that a client may make a request, unless it repeats one that it has made.
-
-    Raises:
-        QuotaError: the client has made too many within a day.
-        NotFoundError: the ticket is another client's.
-    """
+    """Check that a client may make a request, unless it repeats one that it has made."""
     mine, most = server.tickets(call.client), call.service.config.requests
-    if any(one.id == ticket for one in mine):
+    if any(known.id == ticket for known in mine):
         return
     today = datetime.now(UTC)
     since, until = (today - timedelta(days=1)).isoformat(timespec="seconds"), today.isoformat(timespec="seconds")
-    if sum(since <= one.received <= until for one in mine) >= most:
+    # times are texts of one form and time zone, so they compare like times; later ones are from before a clock was set
+    if sum(since <= known.received <= until for known in mine) >= most:
         raise QuotaError(
             f"{call.client!r} has made {most} requests within a day, and no more are accepted. Rows are suppressed at "
             "the client already; ask again tomorrow, or tell the operator."
         )
-    if any(one.id == ticket for one in server.store.tickets()):
+    if any(known.id == ticket for known in server.store.tickets()):
         raise NotFoundError(f"ticket {ticket!r} is not yours; draw another one.")
 
 
@@ -96,8 +92,8 @@ def estimate(server: Server, call: ApiCall) -> dict[str, Any]:
 @queries
 def listed(server: Server, call: ApiCall) -> list[TicketShape]:
     """Return every request of the caller, oldest first."""
-    service, records = call.service, call.service.requests.of(call.client)
-    return [ticket_shape(service, server.store, one, records.get(one.id)) for one in server.tickets(call.client)]
+    service, records, tickets = call.service, call.service.requests.of(call.client), server.tickets(call.client)
+    return [ticket_shape(service, server.store, ticket, records.get(ticket.id)) for ticket in tickets]
 
 
 @router.get("/requests/{ticket}/receipt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Header
@@ -10,23 +11,12 @@ from fastapi.responses import FileResponse
 
 from splitwiper.errors import DataError, InputError, QuotaError, StoreError
 from splitwiper.server import Server
-from splitwiper.server.pace import answers
+from splitwiper.server.limits import answers_request
+from splitwiper.service.api import shapes
 from splitwiper.service.api.call import ApiCall, Call, ingest, queries
 from splitwiper.service.api.openapi import BINARY
-from splitwiper.service.api.shapes import (
-    AcceptedShape,
-    Begin,
-    Begun,
-    FederationShape,
-    Finish,
-    ProblemShape,
-    SignedShape,
-    SiteKey,
-    StandingShape,
-    Withdraw,
-)
 from splitwiper.service.certificate import Log
-from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.certificate.signed import ShardStatement
 from splitwiper.service.uploads import Upload
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.transfer import codings
@@ -41,15 +31,13 @@ _SENT: dict[str, Any] = {
     "required": True,
     "content": {_BYTES: BINARY, "application/offset+octet-stream": BINARY},
 }
-_UPLOAD: dict[int | str, dict[str, Any]] = {
-    404: {"model": ProblemShape, "description": "No such upload of yours: it was finished, cancelled or has expired."}
+_GONE = {
+    "model": shapes.ProblemShape,
+    "description": "No such upload of yours: it was finished, cancelled or has expired.",
 }
-_ALONE: dict[int | str, dict[str, Any]] = {
-    **_UPLOAD,
-    409: {
-        "model": ProblemShape,
-        "description": "Another call is at this upload: wait for it, and look where it stands.",
-    },
+_BUSY = {
+    "model": shapes.ProblemShape,
+    "description": "Another call is at this upload: wait for it, then ask how far the upload has come.",
 }
 _WHERE = "How many bytes the server has, according to its last answer: the body is appended to them."
 _HOW = "How the body is compressed, if it is: 'codings' of an upload lists what is read here."
@@ -59,16 +47,16 @@ Offset = Annotated[int, Header(ge=0, le=1 << 50, alias="Upload-Offset", descript
 
 @router.get("/federation")
 @queries
-def federation(server: Server, call: ApiCall) -> FederationShape:
+def federation(server: Server, call: ApiCall) -> shapes.FederationShape:
     """Return what joining clients must agree with: seed, cut, codec, first weights."""
     meta = server.store.database.meta
-    return FederationShape(
+    return shapes.FederationShape(
         run=server.store.federation,
         seed=server.seed,
         at=meta("at") or "",
         architecture=meta("architecture") or "",
         codec=server.codec,
-        columns=[(c.name, c.dtype, list(c.shape)) for c in server.columns],
+        columns=[(column.name, column.dtype, list(column.shape)) for column in server.columns],
         initial=meta("client-initial") or "",
         largest_value=call.service.config.largest_value,
     )
@@ -86,7 +74,7 @@ async def initial(call: ApiCall) -> FileResponse:
 
 @router.post("/site-key", status_code=201)
 @queries
-def register_key(server: Server, call: ApiCall, body: SignedShape) -> SiteKey:
+def register_key(server: Server, call: ApiCall, body: shapes.SignedShape) -> shapes.SiteKey:
     """Register the key that the site signs with, by a registration signed with that same key.
 
     It is entered into the ledger. Registering the same key again changes nothing; a different one is refused.
@@ -97,96 +85,95 @@ def register_key(server: Server, call: ApiCall, body: SignedShape) -> SiteKey:
 
 @router.get("/site-key")
 @queries
-def site_key(_: Server, call: ApiCall) -> SiteKey:
+def site_key(server: Server, call: ApiCall) -> shapes.SiteKey:
     """Return the site's registered key, empty if there is none, and the serial number of its last shard statement."""
     return _site_key(call)
 
 
-def _site_key(call: Call) -> SiteKey:
+def _site_key(call: Call) -> shapes.SiteKey:
     keys = call.service.keys
-    return SiteKey(key=keys.key(call.client) or "", serial=keys.serial(call.client))
+    return shapes.SiteKey(key=keys.key(call.client) or "", serial=keys.serial(call.client))
 
 
 @router.get("/standing")
 @queries
-def standing(server: Server, call: ApiCall) -> StandingShape:
+def standing(server: Server, call: ApiCall) -> shapes.StandingShape:
     """Say whether the server or an operator erased the caller's shard, or refuses its shards, and why."""
-    found = server.standing(call.client, call.service.overrides.reason("evict", call.client))
-    removed = Log.begin(server.store).proof(found.seq) if found.seq else None
-    return StandingShape(evicted=found.evicted, removed=removed)
+    known = server.standing(call.client, call.service.overrides.reason("evict", call.client))
+    removed = Log.begin(server.store).proof(known.seq) if known.seq else None
+    return shapes.StandingShape(evicted=known.evicted, removed=removed)
 
 
 @router.post("/uploads", status_code=201)
 @queries
-def begin(server: Server, call: ApiCall, body: Begin) -> Begun:
+def begin(server: Server, call: ApiCall, body: shapes.Begin) -> shapes.Begun:
     """Begin an upload, or return the one that was begun for the same file."""
     service, client = call.service, call.client
-    said, signed = body.statement.statement(), body.signed.model_dump() if body.signed else None
-    server.check_admitted(client, said)
-    if not answers(server.store, client, said):
+    statement, signed = body.statement.statement(), body.signed.model_dump() if body.signed else None
+    server.check_admitted(client, statement)
+    if not answers_request(server.store, client, statement):
         service.pacing.check(client)
-    service.keys.check_shard(server.store, client, signed, said)
-    text, spared = json.dumps(signed) if signed else None, _spared(server, client, said)
+    service.keys.check_shard(server.store, client, signed, statement)
+    text, spared = json.dumps(signed) if signed else None, _spared(server, client, statement)
     if spared:
         service.uploads.end_all(client, but=body.mark)  # otherwise several of them would use the disk's reserve
-    made = service.uploads.begin(client, body.size, body.mark, said, signed=text, spared=spared)
-    call.note(upload=made.id)
-    return _begun(made)
+    upload = service.uploads.begin(client, body.size, body.mark, statement, signed=text, spared=spared)
+    call.note(upload=upload.id)
+    return _begun(upload)
 
 
-@router.get("/uploads/{upload}", responses=_UPLOAD)
+@router.get("/uploads/{upload}", responses={404: _GONE})
 @queries
-def look(_: Server, call: ApiCall, upload: str) -> Begun:
+def look(server: Server, call: ApiCall, upload: str) -> shapes.Begun:
     """Return how many bytes of an upload the server has."""
     return _begun(call.service.uploads.find(call.client, upload))
 
 
-@router.patch("/uploads/{upload}", responses=_ALONE, openapi_extra={"requestBody": _SENT})
-async def send(call: ApiCall, upload: str, offset: Offset, coding: Coding = "identity") -> Begun:
+@router.patch("/uploads/{upload}", responses={404: _GONE, 409: _BUSY}, openapi_extra={"requestBody": _SENT})
+async def send(call: ApiCall, upload: str, offset: Offset, coding: Coding = "identity") -> shapes.Begun:
     """Append the body, of any length, to an upload. It is streamed to disk.
 
     The body may be compressed, as one stream per call; offsets are those of the uncompressed file.
     """
-    service = call.service
+    thread, uploads = call.service.queries, call.service.uploads
     if coding not in ("identity", *codings()):
         raise DataError(f"'Content-Encoding: {coding[:40]}' is not read here; 'codings' of an upload lists what is.")
 
     def find(server: Server) -> tuple[Upload, int]:
-        found = service.uploads.find(call.client, upload)
+        found = uploads.find(call.client, upload)
         spared = _spared(server, call.client, found.statement)
-        service.uploads.make_room(found, spared)
+        uploads.make_room(found, spared)
         return found, spared
 
-    async with service.sending(upload):
+    with uploads.alone(upload):
         # looked up only now that no other call works on it: one may have finished or cancelled it
-        found, spared = await service.queries.run(find)
+        found, spared = await thread.run(find)
         packed = coding.replace("identity", "")
-        there = await service.uploads.receive(found, offset, call.request.stream(), spared=spared, coding=packed)
-        service.metrics.received.inc(max(0, there - offset))
-        await service.queries.run(lambda _: service.uploads.still(found))
+        arrived = await uploads.receive(found, offset, call.request.stream(), spared=spared, coding=packed)
+        call.service.metrics.received.inc(max(0, arrived - offset))
+        await thread.run(lambda _: uploads.still(found))
         return _begun(found)
 
 
-@router.post("/uploads/{upload}/finish", responses=_ALONE)
-async def finish(call: ApiCall, upload: str, body: Finish) -> AcceptedShape:
+@router.post("/uploads/{upload}/finish", responses={404: _GONE, 409: _BUSY})
+async def finish(call: ApiCall, upload: str, body: shapes.Finish) -> shapes.AcceptedShape:
     """Check a complete upload, and make it the client's shard; the previous shard is erased.
 
     A client that makes training start over repeatedly while others wait gets 429: its shard has to wait. If the shard
     answers a request, the previous one is erased all the same, which settles the request.
     """
-    service = call.service
-    found = await service.queries.run(lambda _: service.uploads.find(call.client, upload))
-    async with service.sending(found.id):
+    thread, uploads = call.service.queries, call.service.uploads
+    found = await thread.run(lambda _: uploads.find(call.client, upload))
+    with uploads.alone(found.id):
         try:
-            return await service.ingest.run(lambda server: _accept(server, service, found, body.digest))
+            return await call.service.ingest.run(partial(_accept, call.service, found, body.digest))
         except FileNotFoundError:
-            await service.queries.run(
-                lambda _: service.uploads.find(call.client, upload)
-            )  # it may have ended meanwhile
+            await thread.run(lambda _: uploads.find(call.client, upload))  # says so if it has ended meanwhile
             raise
 
 
-def _accept(server: Server, service: Service, upload: Upload, digest: str) -> AcceptedShape:
+def _accept(service: Service, upload: Upload, digest: str, server: Server) -> shapes.AcceptedShape:
+    """Check what arrived, and make it the client's shard: on the thread for that, so that none is half accepted."""
     uploads, client = service.uploads, upload.client
     uploads.find(client, upload.id)  # another shard may have been accepted while this one waited for its turn
     if uploads.digest(upload) != digest:
@@ -196,12 +183,12 @@ def _accept(server: Server, service: Service, upload: Upload, digest: str) -> Ac
         _check(upload)
         _check_signed(service, upload, digest)
         uploads.find(client, upload.id)  # a request may have ended it while it was checked
-        asked = answers(server.store, client, upload.statement)
-        if not asked:
+        paced = not answers_request(server.store, client, upload.statement)  # a shard that forgets rows has no limit
+        if paced:
             service.pacing.check(client)
-        travelled, signed = uploads.travelled(upload), upload.signed
+        travelled = uploads.travelled(upload)
         accepted = server.upload(
-            client, upload.path, upload.statement, digest=digest, travelled=travelled, signed=signed
+            client, upload.path, upload.statement, digest=digest, travelled=travelled, signed=upload.signed
         )
     except QuotaError:  # retried later; the client's older uploads may contain the rows to forget
         uploads.end_all(client, but=upload.mark)
@@ -209,33 +196,33 @@ def _accept(server: Server, service: Service, upload: Upload, digest: str) -> Ac
     except InputError:  # it can never be accepted; after an internal error, by contrast, finishing may be retried
         uploads.end(upload)
         raise
-    if not asked:
+    if paced:
         service.pacing.count(client)
     uploads.end_all(client)
-    return AcceptedShape(digest=accepted.digest, generation=accepted.generation)
+    return shapes.AcceptedShape(digest=accepted.digest, generation=accepted.generation)
 
 
-@router.delete("/uploads/{upload}", status_code=204, responses=_ALONE)
+@router.delete("/uploads/{upload}", status_code=204, responses={404: _GONE, 409: _BUSY})
 async def cancel(call: ApiCall, upload: str) -> None:
     """Cancel an upload."""
-    service = call.service
-    found = await service.queries.run(lambda _: service.uploads.find(call.client, upload))
-    async with service.sending(found.id):
-        await service.queries.run(lambda _: service.uploads.end(found))
+    thread, uploads = call.service.queries, call.service.uploads
+    found = await thread.run(lambda _: uploads.find(call.client, upload))
+    with uploads.alone(found.id):
+        await thread.run(lambda _: uploads.end(found))
 
 
 @router.post("/withdraw", status_code=204)
 @ingest
-def withdraw(server: Server, call: ApiCall, body: Withdraw) -> None:
+def withdraw(server: Server, call: ApiCall, body: shapes.Withdraw) -> None:
     """Erase the client's shard; nothing replaces it."""
     service, client = call.service, call.client
-    said, signed = body.statement(), body.signed.model_dump() if body.signed else None
-    made = service.keys.check_shard(server.store, client, signed, said)
-    if made is not None:
-        if made.digest:
+    statement, signed = body.statement(), body.signed.model_dump() if body.signed else None
+    checked = service.keys.check_shard(server.store, client, signed, statement)
+    if checked is not None:
+        if checked.digest:
             raise DataError("the signed statement is about a new shard, and not about withdrawing the present one.")
-        service.keys.count(made)
-    server.withdraw(client, said)
+        service.keys.count(checked)
+    server.withdraw(client, statement)
     service.uploads.end_all(client)
 
 
@@ -247,33 +234,24 @@ def _spared(server: Server, client: str, statement: Statement) -> int:
 
 
 def _check_signed(service: Service, upload: Upload, digest: str) -> None:
-    """Check that the site signed exactly these bytes in a statement newer than its last, and record that statement.
-
-    Raises:
-        DataError: it signed other bytes, or the statement is not newer.
-        ForbiddenError: the key was dropped or replaced since the upload was begun.
-    """
+    """Check that the site signed exactly these bytes in a statement newer than its last, and record that statement."""
     if upload.signed is None:
         return
-    made = ShardStatement.read(json.loads(upload.signed))
-    if made.digest != digest:
+    signed = ShardStatement.read(json.loads(upload.signed))
+    if signed.digest != digest:
         raise DataError("what arrived is not the shard that the site signed: its digest differs. Send it again.")
-    service.keys.check(upload.client, made.key)
-    service.keys.count(made)
+    service.keys.check(upload.client, signed.key)  # dropped or replaced, perhaps, since the upload was begun
+    service.keys.count(signed)
 
 
 def _check(upload: Upload) -> None:
-    """Refuse a file that is not a shard, before the server accepts it.
-
-    Raises:
-        DataError: it is not a shard.
-    """
+    """Refuse a file that is not a shard, before the server accepts it."""
     try:
         open_shard(upload.path)
     except StoreError as problem:
-        problem_text = str(problem).replace(str(upload.path), "what was sent")
-        raise DataError(f"{problem_text} This server cannot read it as a shard.") from problem
+        text = str(problem).replace(str(upload.path), "what was sent")  # callers are not told paths
+        raise DataError(f"{text} This server cannot read it as a shard.") from problem
 
 
-def _begun(upload: Upload) -> Begun:
-    return Begun(id=upload.id, size=upload.size, offset=upload.offset, expires=upload.expires, codings=codings())
+def _begun(upload: Upload) -> shapes.Begun:
+    return shapes.Begun(id=upload.id, size=upload.size, offset=upload.offset, expires=upload.expires, codings=codings())

@@ -19,12 +19,13 @@ from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.progress import Progress
 from splitwiper.server.transcript import detection
 from splitwiper.service.audit.config import AuditConfig, site_keys
-from splitwiper.service.audit.ledger import model_finding, play, shard_findings
+from splitwiper.service.audit.ledger import check_model, play, shard_findings
 from splitwiper.service.audit.recomputing import Recomputed, forget_draw, recompute
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.calls.patience import Patience
 from splitwiper.service.certificate import Attestation, Checked, Finding, SigningKey, TreeHead
+from splitwiper.service.certificate.findings import finding_of
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.keys import check_private
 from splitwiper.store.replay import Replay
@@ -40,10 +41,8 @@ class Audited:
 
     Attributes:
         checked: the findings; ``exact`` if the whole server half was recomputed and is equal, bit for bit.
-        epochs: the epochs that were recomputed.
-        of: the number of epochs of the training.
-        seconds: the time that recomputing took.
-        share: that time as a share of the server's training time.
+        epochs: the epochs that were recomputed, and ``of`` how many the training had.
+        seconds: the time that recomputing took, and ``share`` that time as a share of the server's training time.
         received: the number of bytes downloaded.
         attested: whether an attestation was signed and submitted.
     """
@@ -117,16 +116,18 @@ class _Auditor:
         """Make one attempt at the audit, and submit the attestation."""
         manifest = self.link.manifest()
         head = TreeHead(manifest.head.size, manifest.head.root)
+        # the manifest's head is not signed: it must be of the ledger whose signed heads this and other calls showed
         self.link.compare(head)
         played = play(self.link.ledger(head.size), head)
         model = manifest.model.record() if manifest.model else None
         findings = [Finding("ledger", "holds", f"{head}, every entry of it")]
         findings += shard_findings(manifest.shards, played, self.known)
-        findings.append(model_finding(model, played, self.link.signed_model(head)))
+        signed = self.link.signed_model(head)
+        findings.append(finding_of("model", lambda: check_model(model, played, signed)))
         done = Recomputed()
-        if not _is_wrong(findings):
-            with _downloads(self.out / "downloads", keep=keep) as place:
-                work = Workplace(self.config, self.link, manifest, played, place, self.progress)
+        if not _is_wrong(findings):  # otherwise nothing is downloaded, nor built from what the server says
+            with _downloads(self.out / "downloads", keep=keep) as folder:
+                work = Workplace(self.config, self.link, manifest, played.made, folder, self.progress)
                 done = self._recompute(work, model, findings)
         checked = Checked(tuple(findings))
         attested = _is_attested(checked, whole=model is None or bool(done.of))
@@ -134,6 +135,7 @@ class _Auditor:
         if attested:
             self.link.attest(self._attestation(played, head, model, done, checked))
             forget_draw(self.out)
+        # the server's own figure, so no more than a hint of how costly the audit was
         share = done.seconds / model.seconds if model and model.seconds else 0.0
         return Audited(checked, done.epochs, done.of, done.seconds, share, self.link.received, attested)
 
@@ -177,13 +179,13 @@ def _is_attested(checked: Checked, *, whole: bool) -> bool:
 
     It does not sign if something was missing, nor if settings differ: that may be a mistake in its own file.
     """
-    if any(finding.what == "settings" and finding.outcome == "mismatch" for finding in checked.checks):
+    if ("settings", "mismatch") in {(finding.what, finding.outcome) for finding in checked.checks}:
         return False
     return checked.outcome == "mismatch" or (checked.outcome != "unverifiable" and whole)
 
 
 def _is_wrong(findings: Sequence[Finding]) -> bool:
-    return any(finding.outcome in ("mismatch", "unverifiable", "not_comparable") for finding in findings)
+    return not Checked(tuple(findings)).holds
 
 
 def own_key(out: Path) -> SigningKey:
@@ -199,12 +201,12 @@ def own_key(out: Path) -> SigningKey:
 
 
 @contextmanager
-def _downloads(place: Path, *, keep: bool) -> Iterator[Path]:
+def _downloads(folder: Path, *, keep: bool) -> Iterator[Path]:
     """Make a folder for downloads. They contain other sites' activations, so it is erased at the end."""
-    shutil.rmtree(place, ignore_errors=True)  # left by an audit that was killed
-    files.make_folder(place)
+    shutil.rmtree(folder, ignore_errors=True)  # left by an audit that was killed
+    files.make_folder(folder)
     try:
-        yield place
+        yield folder
     finally:
         if not keep:
-            shutil.rmtree(place)
+            shutil.rmtree(folder)

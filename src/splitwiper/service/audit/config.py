@@ -29,28 +29,18 @@ class AuditConfig(CallerConfig):
 def site_keys(folder: Path, config: AuditConfig) -> dict[str, str] | None:
     """Return the public keys of sites by name, in hex; None if the settings name no folder of keys.
 
-    Args:
-        folder: the folder that relative paths start from.
-        config: the settings.
-
-    Raises:
-        ConfigError: the folder contains no keys.
-        FormatError: a file is not a public key.
+    Relative paths start from ``folder``. Raises `ConfigError` if the folder of keys contains none.
     """
     if not config.sites:
         return None
-    found = sorted((folder / config.sites).glob("*.pem"))
-    if not found:
+    paths = sorted((folder / config.sites).glob("*.pem"))
+    if not paths:
         raise ConfigError(f"sites = {config.sites!r} has no public keys: put each site's there, as NAME.pem.")
-    return {path.stem: read_public(path)[0].raw.hex() for path in found}
+    return {path.stem: read_public(path)[0].raw.hex() for path in paths}
 
 
 def read_audit(path: Path) -> AuditConfig:
-    """Read an auditor's configuration file.
-
-    Raises:
-        ConfigError: naming the file and the key.
-    """
+    """Read an auditor's configuration file; a `ConfigError` names the file and the key."""
     try:
         return from_dict(AuditConfig, read_toml(path))
     except FileNotFoundError as problem:

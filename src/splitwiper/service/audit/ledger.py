@@ -10,10 +10,10 @@ from typing import Any
 from splitwiper.errors import CorruptError, MismatchError
 from splitwiper.formats import counted
 from splitwiper.seeding import mac
-from splitwiper.service.audit.shapes import ShardShape
-from splitwiper.service.certificate.findings import CheckFailed, Finding, found
+from splitwiper.service.audit.source import ShardShape
+from splitwiper.service.certificate.findings import CheckFailed, Finding, finding_of
 from splitwiper.service.certificate.log import TreeHead, leaf_of
-from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.certificate.signed import ShardStatement
 from splitwiper.store import ModelRecord, merkle
 from splitwiper.store.replay import Replay, ShardEntry
 from splitwiper.wire.commitments import model_commitment, shard_commitment
@@ -23,24 +23,20 @@ _MADE = ("run", "seed", "config", "codec", "initial", "client-initial")
 
 
 def play(listed: Sequence[Any], head: TreeHead) -> Replay:
-    """Check that these are the entries of a ledger with this head, and return the result of replaying them.
-
-    Raises:
-        MismatchError: they are not.
-    """
-    played = Replay()
+    """Replay the entries of a ledger; `MismatchError` if they are not those of a ledger with this head."""
+    played, first = Replay(), listed[: head.size]
     try:
-        first = listed[: head.size]
         # only entries whose leaves give the head's root are those that the server committed to
-        leaves = [leaf_of(one["entry"], bytes.fromhex(one["blind"])) for one in first]
+        leaves = [leaf_of(shown["entry"], bytes.fromhex(shown["blind"])) for shown in first]
         if len(leaves) != head.size or merkle.root(leaves).hex() != head.root:
             raise MismatchError("the entries that the server shows are not those of its ledger's head.")
-        for number, one in enumerate(first, start=1):
-            if one["entry"].get("seq") != number:
+        for number, shown in enumerate(first, start=1):
+            if shown["entry"].get("seq") != number:
                 raise MismatchError(f"entry {number} of the ledger has another number.")
-            played.add(one["entry"])
-        if missing := [name for name in _MADE if not isinstance(played.made.get(name), str)]:
-            raise MismatchError(f"the ledger's first entry does not say the store's {missing[0]}.")
+            played.add(shown["entry"])
+        for name in _MADE:
+            if not isinstance(played.made.get(name), str):
+                raise MismatchError(f"the ledger's first entry does not say the store's {name}.")
     except (KeyError, TypeError, ValueError, AttributeError, CorruptError) as problem:
         raise MismatchError(f"the server's ledger cannot be read ({problem}).") from problem
     return played
@@ -51,16 +47,14 @@ def shard_findings(
 ) -> Iterator[Finding]:
     """Check every shard of a manifest against its site's signature and the ledger.
 
-    Args:
-        shards: the manifest's shards.
-        played: the replayed ledger.
-        known: each site's public key, in hex, if the auditor has them from the sites themselves.
+    ``known`` has each site's public key, in hex, if the auditor has them from the sites themselves.
     """
-    held = {shard.client for shard in shards}
-    if odd := sorted(held ^ played.shards.keys()):
-        yield Finding("manifest", "mismatch", f"the ledger and the manifest disagree on a shard of {', '.join(odd)}")
+    clients = {shard.client for shard in shards}
+    if differing := sorted(clients ^ played.shards.keys()):
+        detail = f"the ledger and the manifest disagree on a shard of {', '.join(differing)}"
+        yield Finding("manifest", "mismatch", detail)
     else:
-        yield Finding("manifest", "holds", f"its {counted(len(held), 'shard')} and the ledger's are the same")
+        yield Finding("manifest", "holds", f"its {counted(len(clients), 'shard')} and the ledger's are the same")
     if played.removed:
         named = ", ".join(f"{client} ({by})" for client, by in sorted(played.removed.items()))
         detail = f"the server erased shards without their sites' doing, and nobody can check why: {named}"
@@ -69,11 +63,11 @@ def shard_findings(
         detail = "no keys of sites are given (sites = FOLDER), so a site that the server made up would not show"
         yield Finding("sites", "unchecked", detail)
     for shard in shards:
-        yield found(f"shard of {shard.client}", partial(_shard, shard, played, known))
+        yield finding_of(f"shard of {shard.client}", partial(_shard, shard, played, known))
 
 
 def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -> str:
-    """Check one shard; see `found`."""
+    """Check one shard; see `finding_of`."""
     entry = played.shards.get(shard.client, ShardEntry("", ""))
     run = str(played.made.get("run"))
     if shard_commitment(bytes.fromhex(shard.salt), shard.digest) != entry.commitment:
@@ -84,13 +78,15 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
     if not shard.signed:
         raise CheckFailed("its site has not signed it: the server takes shards that are not signed", "unverifiable")
     try:
-        made = ShardStatement.read(json.loads(shard.signed))
+        statement = ShardStatement.read(json.loads(shard.signed))
     except (ValueError, OSError, RecursionError) as problem:
         raise CheckFailed(str(problem).removesuffix(".")) from problem
-    if made.key != entry.key:
+    if statement.key != entry.key:
         raise CheckFailed("it was not signed with the key that its site had registered then")
-    said = (made.federation, made.client, made.digest, made.commitment, made.codebook, made.outputs)
-    if said != (run, shard.client, shard.digest, entry.commitment, shard.codebook, shard.outputs):
+    # the site's signature must be about this very shard, and not about an earlier one of the same site
+    labels = (statement.codebook, statement.outputs)
+    signed = (statement.federation, statement.client, statement.digest, statement.commitment, *labels)
+    if signed != (run, shard.client, shard.digest, entry.commitment, shard.codebook, shard.outputs):
         raise CheckFailed("what its site signed is about another shard")
     if known is not None and shard.client not in known:
         raise CheckFailed(f"the auditor has no public key of this site: add {shard.client}.pem", "unverifiable")
@@ -104,19 +100,11 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
     return detail
 
 
-def model_finding(model: ModelRecord | None, played: Replay, signed: str | None) -> Finding:
-    """Check the model that the server shows against the ledger's newest entry about a model.
+def check_model(model: ModelRecord | None, played: Replay, signed: str | None) -> str:
+    """Check the model that the server shows against the ledger's newest entry about a model; see `finding_of`.
 
-    Args:
-        model: the server's record; None if it has no model.
-        played: the replayed ledger.
-        signed: the newest model according to the ledger's signed head; None if that head was not seen.
+    ``signed`` is the newest model according to the ledger's signed head; None if that head was not seen.
     """
-    return found("model", lambda: _model(model, played, signed))
-
-
-def _model(model: ModelRecord | None, played: Replay, signed: str | None) -> str:
-    """Check the model; see `found`."""
     entry = played.model
     if signed is not None and signed != (entry.get("model") or ""):
         raise CheckFailed("the signed head of the ledger names another model than the ledger does")
@@ -125,7 +113,8 @@ def _model(model: ModelRecord | None, played: Replay, signed: str | None) -> str
             raise CheckFailed("the ledger has a model, and the server shows none")
         return "nobody holds rows: there is no model"
     root = mac(model.salt, "transcript", model.transcript).hex() if model.transcript else None
-    shown = (model_commitment(model.salt, model.digest), mac(model.salt, "record", model.described()).hex(), root)
-    if shown != tuple(entry.get(name) for name in ("model", "record", "transcript")):
+    record = mac(model.salt, "record", model.described()).hex()
+    committed = (entry.get("model"), entry.get("record"), entry.get("transcript"))
+    if (model_commitment(model.salt, model.digest), record, root) != committed:
         raise CheckFailed("the model that the server shows is not the newest of its ledger")
     return f"it is the newest of the ledger, entry {entry['seq']}"

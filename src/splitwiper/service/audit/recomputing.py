@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,17 +15,8 @@ from splitwiper.federation.verify import differing
 from splitwiper.formats import counted
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import state_digest
-from splitwiper.server import Server
 from splitwiper.server.training import first_state
-from splitwiper.server.transcript import (
-    EpochCheck,
-    Transcript,
-    check_end,
-    check_first,
-    detection,
-    recompute_epoch,
-    sample_epochs,
-)
+from splitwiper.server.transcript import Transcript, check_end, check_first, detection, recompute_epoch, sample_epochs
 from splitwiper.service.audit.workplace import HEADER, Workplace
 from splitwiper.service.certificate.findings import RECOMPUTED, Finding
 from splitwiper.store import ModelRecord, files
@@ -51,12 +42,7 @@ class Recomputed:
 
 
 def recompute(work: Workplace, model: ModelRecord, epochs: int | None) -> Recomputed:
-    """Recompute the server half from the shards.
-
-    Args:
-        work: the workplace that holds them.
-        model: the server's record of its model.
-        epochs: how many to recompute, drawn at random; all if None.
+    """Recompute the server half from the shards in a workplace: so many epochs, drawn at random, or all if None.
 
     Raises:
         InputError: there are fewer epochs than that.
@@ -70,8 +56,9 @@ def recompute(work: Workplace, model: ModelRecord, epochs: int | None) -> Recomp
         here = server.fingerprint()
     except ConfigError as problem:
         return Recomputed([Finding(_WHAT, "not_comparable", str(problem).removesuffix("."))])
-    if odd := differing(model.fingerprint, here):
-        return Recomputed([Finding(_WHAT, "not_comparable", "; ".join(odd))], of=server.config.epochs, fingerprint=here)
+    if different := differing(model.fingerprint, here):
+        finding = Finding(_WHAT, "not_comparable", "; ".join(different))
+        return Recomputed([finding], of=server.config.epochs, fingerprint=here)
     with reproducible(pick_device(server.config.device), int(model.fingerprint["threads"])):
         done = _whole(work, model) if epochs is None else _sampled(work, model, epochs)
     done.of, done.fingerprint = server.config.epochs, here
@@ -79,82 +66,74 @@ def recompute(work: Workplace, model: ModelRecord, epochs: int | None) -> Recomp
 
 
 def _whole(work: Workplace, model: ModelRecord) -> Recomputed:
-    server = work.server
+    server, shards, listed = work.server, work.server.store.shards(), (model.labels, model.digest)
     every = tuple(range(1, server.config.epochs + 1))
+
+    def computed() -> tuple[tuple[Label, ...], str]:
+        trained, labels = server.compute(shards)
+        return labels, state_digest(trained.state)
+
     try:
-        labels, digest = reproduced(lambda: _computed(server), (model.labels, model.digest), _WHAT)
+        # computed again if it differs: a disturbed computation here must not accuse the server
+        same = reproduced(computed, listed, _WHAT) == listed
     except (DataError, TrainingError) as problem:
         return Recomputed([Finding(_WHAT, "mismatch", f"it cannot be recomputed: {problem}")], every)
-    if (labels, digest) != (model.labels, model.digest):
+    if not same:
         return Recomputed([Finding(_WHAT, "mismatch", "recomputed from the shards, and it is another one")], every)
-    rows = sum(record.rows for record in server.store.shards())
-    of = counted(len(server.store.shards()), "signed shard")
+    rows, of = sum(shard.rows for shard in shards), counted(len(shards), "signed shard")
     detail = f"recomputed from {counted(rows, 'row')} of {of}, all {counted(len(every), 'epoch')}"
     return Recomputed([Finding(_WHAT, "exact", f"{detail}: equal, bit for bit")], every)
 
 
-def _computed(server: Server) -> tuple[tuple[Label, ...], str]:
-    """Return labels and digest of the server half that training on the shards gives."""
-    trained, labels = server.compute(server.store.shards())
-    return labels, state_digest(trained.state)
-
-
 def _sampled(work: Workplace, model: ModelRecord, count: int) -> Recomputed:
+    transcript, server, wrong = Transcript(tuple(work.manifest.epochs)), work.server, ""
     if not model.transcript:
-        return Recomputed([Finding("transcript", "mismatch", "the settings promise one, and the model has none")])
-    transcript, server = Transcript(tuple(work.manifest.epochs)), work.server
-    if not transcript.digests or transcript.root != model.transcript:
-        return Recomputed([Finding("transcript", "mismatch", "it is not the one that the ledger commits to")])
-    if transcript.epochs != server.config.epochs:
-        detail = f"it has {transcript.epochs} epochs, and the settings say {server.config.epochs}"
-        return Recomputed([Finding("transcript", "mismatch", detail)])
+        wrong = "the settings promise one, and the model has none"
+    elif not transcript.digests or transcript.root != model.transcript:
+        wrong = "it is not the one that the ledger commits to"
+    elif transcript.epochs != server.config.epochs:
+        wrong = f"it has {transcript.epochs} epochs, and the settings say {server.config.epochs}"
+    if wrong:
+        return Recomputed([Finding("transcript", "mismatch", wrong)])
     inputs = server.inputs(server.store.shards())
-    chosen = draw_epochs(work.place.parent, model_commitment(model.salt, model.digest), transcript.epochs, count)
+    chosen = draw_epochs(work.folder.parent, model_commitment(model.salt, model.digest), transcript.epochs, count)
+    # a server must not fill the auditor's disk with a state that no training of this model has
     most = _STATES * sum(tensor.nbytes for tensor in first_state(inputs).values()) + HEADER
 
     def state(epoch: int) -> Mapping[str, Tensor]:
         return work.state(f"/v1/audit/epochs/{epoch}", most, transcript.digests[epoch])
 
+    # the chain is anchored at both ends: it starts from the first weights, and ends in the model that answers
     checks = [check_first(inputs, transcript)]
     checks.append(check_end(inputs, transcript, state(transcript.epochs), model.digest))
     for epoch in chosen:
         checks.append(recompute_epoch(inputs, transcript, epoch, state(epoch - 1)))
-    return Recomputed([_summary(checks, chosen, transcript)], chosen)
-
-
-def _summary(checks: Sequence[EpochCheck], chosen: tuple[int, ...], transcript: Transcript) -> Finding:
-    if wrong := [check for check in checks if not check.exact]:
-        where = f"epoch {wrong[0].epoch}"
-        return Finding(_WHAT, "mismatch", f"{where}: {wrong[0].reason}")
+    for check in checks:
+        if not check.exact:
+            return Recomputed([Finding(_WHAT, "mismatch", f"epoch {check.epoch}: {check.reason}")], chosen)
     chance = detection(transcript.epochs, len(chosen))
     detail = (
-        f"{len(chosen)} of {transcript.epochs} epochs recomputed ({', '.join(map(str, chosen))}), equal bit for bit"
+        f"{len(chosen)} of {transcript.epochs} epochs recomputed ({', '.join(map(str, chosen))}), equal bit for bit; a "
+        f"single forged epoch is found with probability {chance:.2f}"
     )
-    return Finding(RECOMPUTED, "holds", f"{detail}; a single forged epoch is found with probability {chance:.2f}")
+    return Recomputed([Finding(RECOMPUTED, "holds", detail)], chosen)
 
 
 def draw_epochs(folder: Path, model: str, of: int, count: int) -> tuple[int, ...]:
-    """Choose epochs at random, and record them before the server is asked for anything: they stand until an audit ends.
+    """Choose ``count`` of ``of`` epochs at random, and record them before the server is asked: until an audit ends.
 
     The server learns which epochs were drawn when the auditor asks for their states. If breaking off led to a new draw,
-    a cheating server could simply break off whenever it would be caught.
-
-    Args:
-        folder: the auditor's own folder.
-        model: the commitment to the model that is audited.
-        of: the number of epochs of the training.
-        count: how many to choose. The epochs of an interrupted audit of this model are always included, so there may
-            be more.
-
-    Raises:
-        InputError: ``count`` is not between 1 and ``of``.
+    a cheating server could simply break off whenever it would be caught. So the epochs of an interrupted audit of this
+    model are always included, even if these are more.
     """
     if not 1 <= count <= of:
         raise InputError(f"{count} different epochs cannot be drawn from {of}: give a number up to {of}.")
-    pending = [epoch for epoch in _pending(folder, model) if 1 <= epoch <= of]
-    others = [epoch for epoch in range(1, of + 1) if epoch not in pending]
+    # the file is the auditor's own, but may have been damaged: what is not an epoch is ignored
+    every = set(range(1, of + 1))
+    pending = every.intersection(_pending(folder, model))
+    others = sorted(every - pending)
     fresh = sample_epochs(len(others), count - len(pending)) if count > len(pending) else ()
-    chosen = tuple(sorted([*pending, *(others[place - 1] for place in fresh)]))
+    chosen = tuple(sorted(pending | {others[number - 1] for number in fresh}))
     files.write_bytes(folder / _DRAWN, json.dumps({"model": model, "epochs": chosen}).encode())
     return chosen
 

@@ -1,24 +1,103 @@
-"""The auditor's link: it downloads, counts the bytes, and submits the attestation."""
+"""The auditor's link: it downloads, counts the bytes, and submits the attestation. Every answer is validated first."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import httpx
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from splitwiper.errors import InputError, MismatchError, NotFoundError, SplitWiperError, UnreachableError
 from splitwiper.service.audit.config import AuditConfig
-from splitwiper.service.audit.shapes import ManifestShape, read_manifest
 from splitwiper.service.calls import Calls, LedgerGuard
 from splitwiper.service.calls.patience import Patience
 from splitwiper.service.certificate import TreeHead
-from splitwiper.store import files
+from splitwiper.service.certificate.signed import Count, Hash, OptionalText, refusal
+from splitwiper.store import ModelRecord, files
+from splitwiper.store.records import labels_in
 
 _TRIES = 5
 _FEDERATION = "federation"
 _T = TypeVar("_T", dict[str, Any], list[Any])
+
+
+class AuditShape(BaseModel):
+    """A part of an answer; unknown fields are ignored, so that newer servers can send more."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class HeadShape(AuditShape):
+    """The ledger's head."""
+
+    size: Count
+    root: Hash
+
+
+class ShardShape(AuditShape):
+    """A shard, and its site's signed statement about it."""
+
+    client: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    digest: Hash
+    rows: Count
+    size: Count
+    salt: Hash
+    codebook: OptionalText
+    outputs: Count
+    signed: Annotated[str, Field(max_length=1 << 16)] | None
+
+
+class ModelShape(AuditShape):
+    """The model's record."""
+
+    digest: Hash
+    manifest: Hash
+    salt: Hash
+    labels: list[Any]
+    exact: bool
+    fingerprint: dict[str, str]
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    losses: list[float]
+    codebook: OptionalText
+    transcript: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+
+    def record(self) -> ModelRecord:
+        """Return the record as a server's database has it, or raise `MismatchError`."""
+        values = {**self.model_dump(), "salt": bytes.fromhex(self.salt), "losses": tuple(self.losses)}
+        try:
+            labels = labels_in(json.dumps(self.labels))
+        except (TypeError, ValueError, SplitWiperError) as problem:
+            raise MismatchError(f"the labels of the server's model cannot be read ({problem}).") from problem
+        return ModelRecord(**{**values, "file": "model.safetensors", "labels": labels})
+
+
+class ManifestShape(AuditShape):
+    """One state of the server: the model, the shards that it was trained from, and the digests of the epoch states."""
+
+    head: HeadShape
+    model: ModelShape | None
+    shards: list[ShardShape]
+    epochs: list[Hash]
+
+    def is_same(self, other: ManifestShape) -> bool:
+        """Return whether another answer is about the same model and shards, even if the ledger has grown since."""
+        return (self.model, self.shards, self.epochs) == (other.model, other.shards, other.epochs)
+
+
+def read_manifest(answer: Any) -> ManifestShape:
+    """Return the server's manifest; `MismatchError` if it is malformed, or lists a client twice."""
+    try:
+        manifest = ManifestShape.model_validate(answer)
+    except ValidationError as problem:
+        raise MismatchError(f"the server's manifest cannot be read ({refusal(problem)}).") from problem
+    names = {shard.client for shard in manifest.shards}
+    if len(names) != len(manifest.shards):  # one of the two would be trained on, and the other one checked
+        raise MismatchError("the server's manifest lists a client twice.")
+    return manifest
 
 
 class AuditLink(Calls):
@@ -27,6 +106,7 @@ class AuditLink(Calls):
     received = 0
     """Bytes of files downloaded so far."""
 
+    # the server under audit may be hostile: no answer of it may fill the auditor's memory
     most = 1 << 26
 
     def settings(self) -> str:
@@ -35,21 +115,21 @@ class AuditLink(Calls):
 
     def ledger(self, size: int) -> list[Any]:
         """Return the first ``size`` ledger entries with their blinding bytes, or fewer if the server has fewer."""
-        out: list[Any] = []
-        while len(out) < size and (more := self._read("/v1/audit/ledger", list, since=len(out))):
-            out += more
-        return out
+        entries: list[Any] = []
+        while len(entries) < size and (more := self._read("/v1/audit/ledger", list, since=len(entries))):
+            entries += more
+        return entries
 
     def _read(self, place: str, kind: type[_T], **params: Any) -> _T:
         try:
-            found = self._call("GET", place, params=params).json()
+            answer = self._call("GET", place, params=params).json()
         except (ValueError, RecursionError) as problem:
             if isinstance(problem, SplitWiperError):
                 raise
             raise MismatchError(f"{self.url}{place} did not answer with JSON ({str(problem)[:80]}).") from problem
-        if not isinstance(found, kind):
+        if not isinstance(answer, kind):
             raise MismatchError(f"{self.url}{place} did not answer as a SplitWiper server does.")
-        return found
+        return answer
 
     def _call(self, method: str, place: str, **how: Any) -> httpx.Response:
         try:
@@ -58,11 +138,7 @@ class AuditLink(Calls):
             raise MismatchError(f"the server contradicts itself at {method} {place}: {problem}") from problem
 
     def compare(self, head: TreeHead) -> None:
-        """Check that a head belongs to the same ledger as the signed heads.
-
-        Raises:
-            ForkError: it does not.
-        """
+        """Check that a head belongs to the same ledger as the signed heads, or raise `ForkError`."""
         if self._guard:
             self._guard.pins.compare(head, self.consistency)
 
@@ -82,16 +158,10 @@ class AuditLink(Calls):
     def download(self, place: str, target: Path, *, most: int) -> Path:
         """Download a file; resume after an interruption.
 
-        Args:
-            place: the path of the call.
-            target: the file to write.
-            most: the largest size accepted, in bytes.
-
         Raises:
             NotFoundError: the server does not hand it out.
-            MismatchError: it is larger than accepted.
+            MismatchError: it has more than ``most`` bytes.
             UnreachableError: it could not be downloaded completely.
-            DiskFullError: this machine has no room for it.
         """
         target.unlink(missing_ok=True)
         try:
@@ -122,19 +192,14 @@ class AuditLink(Calls):
 def connect(folder: Path, config: AuditConfig, out: Path) -> AuditLink:
     """Return a link to the server under audit. Every answer's head must continue those of earlier audits.
 
-    Args:
-        folder: the folder that relative paths start from.
-        config: the auditor's settings.
-        out: the auditor's own folder. It keeps the federation's id, the server's keys and the ledger's heads.
+    Relative paths start from ``folder``; ``out`` keeps the federation's id, the server's keys and the ledger's heads.
     """
     credentials = config.credentials(folder)
     path = out / _FEDERATION
     if not path.exists():
-        first = AuditLink(config.url, **credentials)
-        try:
+        # without a guard: a head can be checked only once it is known which federation it must be of
+        with closing(AuditLink(config.url, **credentials)) as first:
             files.write_bytes(path, str(first.federation()["run"]).encode(), replace=False)
-        finally:
-            first.close()
     remedy = f"Keep {out}, which shows what there was, and audit the server as it is now with another folder."
     guard = LedgerGuard(out, path.read_text(encoding="utf-8"), out, restored=remedy)
     return AuditLink(config.url, guard=guard, **credentials)

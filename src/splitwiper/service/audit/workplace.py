@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -29,12 +31,10 @@ from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
 from splitwiper.service.audit.config import AuditConfig
-from splitwiper.service.audit.shapes import ManifestShape
-from splitwiper.service.audit.source import AuditLink
-from splitwiper.service.certificate.findings import CheckFailed, Finding, found
+from splitwiper.service.audit.source import AuditLink, ManifestShape
+from splitwiper.service.certificate.findings import CheckFailed, Finding, finding_of
 from splitwiper.splitting import Halves
 from splitwiper.store import ModelRecord, ServerStore, files, manifest_digest
-from splitwiper.store.replay import Replay
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.codecs import prepare
@@ -45,77 +45,59 @@ HEADER = 1 << 20
 """Bytes that a file of tensors may have besides the tensors."""
 
 
+@dataclass
 class Workplace:
-    """The place where an auditor recomputes.
+    """The place where an auditor recomputes: a folder with a copy of what the manifest lists.
 
-    Args:
-        config: the auditor's settings.
-        link: the connection to the server.
-        manifest: the server's manifest of its model and shards.
-        played: the server's ledger, replayed.
-        place: the folder to work in.
-        progress: called with the progress of long work.
+    ``made`` is the ledger's first entry: what the server committed to when its store was made.
     """
 
-    def __init__(
-        self,
-        config: AuditConfig,
-        link: AuditLink,
-        manifest: ManifestShape,
-        played: Replay,
-        place: Path,
-        progress: Progress | None,
-    ) -> None:
-        self._config, self._link, self.manifest, self.place, self._progress = config, link, manifest, place, progress
-        self._made = played.made
-        self.store = ServerStore(place / "store")
-        self._server: Server | None = None
+    config: AuditConfig
+    link: AuditLink
+    manifest: ManifestShape
+    made: Mapping[str, Any]
+    folder: Path
+    progress: Progress | None
+    server: Server = field(init=False)
+    """The `Server` over the copy; set at the end of `prepare`."""
 
-    @property
-    def server(self) -> Server:
-        """The `Server` over the copy; available after `prepare`."""
-        if self._server is None:
-            raise AssertionError("prepare comes first")
-        return self._server
+    def __post_init__(self) -> None:
+        self.store = ServerStore(self.folder / "store")
 
     def prepare(self, model: ModelRecord | None, *, sampled: bool) -> Iterator[Finding]:
         """Download settings, first weights and shards, check each, and build the copy.
 
-        Args:
-            model: the server's record of its model.
-            sampled: whether single epochs are to be recomputed.
-
         Raises:
-            InputError: ``sampled`` is set, and the server keeps no transcript.
+            InputError: single epochs are to be recomputed (``sampled``), and the server keeps no transcript.
             BusyError: a shard was replaced during the audit.
             NotFoundError: the server does not hand out what it lists.
         """
-        settings = found("settings", partial(self._build, sampled=sampled))
+        settings = finding_of("settings", partial(self._build, sampled=sampled))
         yield settings
         if settings.outcome != "holds":
             return
         halves = self._halves
-        # an unreadable file counts as empty weights
+        # an unreadable file counts as empty weights, which have another digest
         first = self.state("/v1/audit/initial", _bytes(halves.server) + HEADER)
         client = self.state("/v1/initial", _bytes(halves.client) + HEADER)
-        if (state_digest(first), state_digest(client)) != (self._made["initial"], self._made["client-initial"]):
+        if (state_digest(first), state_digest(client)) != (self.made["initial"], self.made["client-initial"]):
             yield Finding("first weights", "mismatch", "they are not those in the ledger's first entry")
             return
         yield _built(halves, first)
-        meta = {name: str(self._made[name]) for name in self._own}
-        config = (self.place / _SETTINGS).read_text(encoding="utf-8")
+        meta = {name: str(self.made[name]) for name in self._own}
+        config = (self.folder / _SETTINGS).read_text(encoding="utf-8")
         self.store.create(config=config, initial=first, client_initial=client, meta=meta)
         yield from self._take()
         if model is not None and manifest_digest(self.store.shards()) != model.manifest:
             yield Finding("manifest", "mismatch", "the model was trained from other shards than the server hands out")
-        self._server = Server(self.store, halves.server, self._progress)
+        self.server = Server(self.store, halves.server, self.progress)
 
     def _build(self, *, sampled: bool) -> str:
-        """Download the server's settings, and build the auditor's own model with them; see `found`."""
-        path = self.place / _SETTINGS
-        files.write_bytes(path, self._link.settings().encode())
+        """Download the server's settings, and build the auditor's own model with them; see `finding_of`."""
+        path = self.folder / _SETTINGS
+        files.write_bytes(path, self.link.settings().encode())
         try:
-            seed, server = int(self._made["seed"]), from_dict(ServerConfig, read_toml(path))
+            seed, server = int(self.made["seed"]), from_dict(ServerConfig, read_toml(path))
         except (ConfigError, ValueError) as problem:
             raise CheckFailed(f"the server's settings cannot be read: {problem}".removesuffix(".")) from problem
         if sampled and not server.transcript:
@@ -129,94 +111,81 @@ class Workplace:
                 f"the server uses {foreign}, which is not in 'parts' of the auditor's file: nothing was imported"
             )
         try:
-            prepare(str(self._made["codec"]))
+            prepare(str(self.made["codec"]))
         except ConfigError as problem:
             raise CheckFailed(str(problem).removesuffix(".")) from problem
-        config = Config(seed=seed, model=self._config.model, server=server)
+        config = Config(seed=seed, model=self.config.model, server=server)
         self._halves = build_halves(config)
-        self._own = remembered(self._halves, config, codec=str(self._made["codec"]), run=str(self._made["run"]))
-        if odd := [name for name, value in self._own.items() if self._made.get(name) != value]:
+        self._own = remembered(self._halves, config, codec=str(self.made["codec"]), run=str(self.made["run"]))
+        if different := [name for name, value in self._own.items() if self.made.get(name) != value]:
             raise CheckFailed(
-                f"the server's model or settings are not those that the auditor knows: {', '.join(odd)}; check [model] "
-                "in the auditor's file first"
+                f"the server's model or settings are not those that the auditor knows: {', '.join(different)}; check "
+                "[model] in the auditor's file first"
             )
         digest = config_digest(server, seed=seed)[:16]
         return f"the server's are those in the ledger's first entry, digest {digest}; the model is the auditor's own"
 
     def _foreign(self, server: ServerConfig) -> str:
         """Return a part from outside that the auditor's settings do not name; what the server says is not imported."""
-        codec = str(self._made["codec"])
-        used = [path for path, _ in outside_paths(server).values()]
-        if ":" in codec:
-            used.append(codec.partition(" ")[0])
-        for path in used:
-            if path not in self._config.parts:
+        codec, known = str(self.made["codec"]), self.config.parts
+        for path, _ in outside_paths(server).values():
+            if path not in known:
                 return path
-        return ""
+        path = codec.partition(" ")[0]
+        return path if ":" in codec and path not in known else ""
 
     def _take(self) -> Iterator[Finding]:
         """Download shards one by one; each must have the digest that its site signed."""
-        need, room = sum(shard.size for shard in self.manifest.shards), shutil.disk_usage(self.place).free
+        need, room = sum(shard.size for shard in self.manifest.shards), shutil.disk_usage(self.folder).free
         if need > room:
-            lacking = f"the shards take {size(need)}, and {self.place} has room for {size(room)}"
+            lacking = f"the shards take {size(need)}, and {self.folder} has room for {size(room)}"
             raise DiskFullError(errno.ENOSPC, f"{lacking}: give --out a folder with more room")
         for number, shard in enumerate(self.manifest.shards):
-            if self._progress:
-                self._progress("downloading shards", number, len(self.manifest.shards))
-            what, path = f"shard of {shard.client}", self.place / files.random_name("shard")
+            if self.progress:
+                self.progress("downloading shards", number, len(self.manifest.shards))
+            what, path = f"shard of {shard.client}", self.folder / files.random_name("shard")
             self._download(f"/v1/audit/shards/{shard.client}", path, shard.size)
             # not yet a mismatch: the site may have replaced its shard during the audit
             if files.file_digest(path) != shard.digest:
                 self.check_not_replaced()
                 yield Finding(what, "mismatch", "what the server hands out is not what its site signed")
                 continue
-            said = Statement("", "", "", {}, salt=shard.salt, codebook=shard.codebook, outputs=shard.outputs)
+            statement = Statement("", "", "", {}, salt=shard.salt, codebook=shard.codebook, outputs=shard.outputs)
             try:
                 with self.store.staging(path) as staged:
                     opened = open_shard(staged)
-                    check_shard(opened, self.store.columns(), str(self._made["codec"]))
-                    self.store.accept(shard.client, staged, opened, said)
+                    check_shard(opened, self.store.columns(), str(self.made["codec"]))
+                    self.store.accept(shard.client, staged, opened, statement)
             except (CorruptError, DataError, FormatError) as problem:
                 yield Finding(what, "mismatch", f"it cannot be trained on: {problem}".removesuffix("."))
             path.unlink(missing_ok=True)
 
     def state(self, place: str, most: int, digest: str | None = None) -> dict[str, Tensor]:
-        """Download tensors; return an empty dict if the file cannot be read.
+        """Download tensors, at most ``most`` bytes; return an empty dict if the file cannot be read.
 
-        Args:
-            place: the path of the call.
-            most: the largest size accepted, in bytes.
-            digest: the digest that the server listed; a different one may mean that the model was replaced.
-
-        Raises:
-            BusyError: the model was replaced.
-            NotFoundError: the server does not hand out what it lists.
+        If they have another digest than the server listed, raise `BusyError` if the model was replaced meanwhile.
         """
-        path = self._download(place, self.place / files.random_name("state"), most)
+        file = self._download(place, self.folder / files.random_name("state"), most)
         try:
-            found = load_state(path)
+            state = load_state(file)
         except CorruptError:
-            found = {}
+            state = {}
         finally:
-            path.unlink()
-        if digest is not None and state_digest(found) != digest:
+            file.unlink()
+        if digest is not None and state_digest(state) != digest:
             self.check_not_replaced()
-        return found
+        return state
 
     def _download(self, place: str, target: Path, most: int) -> Path:
         try:
-            return self._link.download(place, target, most=most)
+            return self.link.download(place, target, most=most)
         except NotFoundError as problem:
             self.check_not_replaced()
             raise NotFoundError(f"the server lists what it does not hand out: {problem}") from problem
 
     def check_not_replaced(self) -> None:
-        """Check that the server still has the state under audit.
-
-        Raises:
-            BusyError: a site replaced its shard, or training is running.
-        """
-        if not self._link.manifest().is_same(self.manifest):
+        """Raise `BusyError` unless the server still has the state under audit."""
+        if not self.link.manifest().is_same(self.manifest):
             raise BusyError("a shard or the model was replaced during the audit: nothing was signed. Run it again.")
 
 

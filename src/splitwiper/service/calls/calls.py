@@ -14,16 +14,11 @@ from splitwiper.errors import MismatchError, SplitWiperError, UnreachableError
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.calls.patience import Patience
 
-TRIES = 5
-_KEEPALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-        if hasattr(socket, name)
-    ),
-]
+_KEEPALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 """Keep-alive settings that detect a dead server within a minute, even in a call without a time limit."""
+for _name, _value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+    if hasattr(socket, _name):  # not every system has them
+        _KEEPALIVE.append((socket.IPPROTO_TCP, getattr(socket, _name), _value))
 
 
 class Calls:
@@ -49,7 +44,7 @@ class Calls:
         *,
         token: str = "",
         patience: float = 60.0,
-        tries: int = TRIES,
+        tries: int = 5,
         guard: LedgerGuard | None = None,
     ) -> None:
         self.url = url.rstrip("/")
@@ -71,8 +66,8 @@ class Calls:
 
     def federation(self) -> dict[str, Any]:
         """Return what joining clients must agree with."""
-        found: dict[str, Any] = self._call("GET", "/v1/federation").json()
-        return found
+        settings: dict[str, Any] = self._call("GET", "/v1/federation").json()
+        return settings
 
     def initial(self) -> bytes:
         """Return the client half's first weights, as a safetensors file."""
@@ -94,21 +89,14 @@ class Calls:
             UnreachableError: the answer is not JSON.
             SplitWiperError: the error that the server reports.
         """
-        answer = self._send("GET", place, params=params)
-        if not answer.is_success:
-            raise _problem(answer)
+        answer = _successful(self._send("GET", place, params=params))
         try:
             return answer.json()
         except (ValueError, RecursionError) as problem:
             raise UnreachableError(f"{answer.url} answered not as a SplitWiper server does.") from problem
 
     def _call(self, method: str, place: str, **how: Any) -> httpx.Response:
-        """Make one call, and retry if no answer came.
-
-        Raises:
-            UnreachableError: no attempt was answered.
-            SplitWiperError: the error that the server reports.
-        """
+        """Make one call, and retry if no answer came. The error that the server reports, if any, is raised."""
         patience = Patience(troubles=(httpx.TransportError, errors.QuotaError), first=0.2, tries=self._tries)
         try:
             return patience(lambda: self._once(method, place, **how), hopeless=_is_refused)
@@ -120,23 +108,17 @@ class Calls:
 
     def _once(self, method: str, place: str, **how: Any) -> httpx.Response:
         if self._guard is None:
-            answer = self._send(method, place, **how)
-        else:
-            if method != "GET" and not self._guard.met:  # check the ledger before sending anything
-                self._once("GET", "/v1/ledger/head")
-            newest, headers = self._guard.before()
-            answer = self._send(method, place, **{**how, "headers": {**how.get("headers", {}), **headers}})
-            self._guard.check(answer, newest, self.ask)
-        if answer.is_success:
-            return answer
-        raise _problem(answer)
+            return _successful(self._send(method, place, **how))
+        if method != "GET" and not self._guard.met:  # check the ledger before sending anything
+            self._once("GET", "/v1/ledger/head")
+        newest, headers = self._guard.before()
+        answer = self._send(method, place, **{**how, "headers": {**how.get("headers", {}), **headers}})
+        # before anything in the answer is used, even an error
+        self._guard.check(answer, newest, self.ask)
+        return _successful(answer)
 
     def _send(self, method: str, place: str, **how: Any) -> httpx.Response:
-        """Send a call and read the answer, up to the size limit.
-
-        Raises:
-            MismatchError: the answer is larger than `most`.
-        """
+        """Send a call and read the answer, up to the size limit."""
         if self.most is None:
             return self._http.request(method, place, **how)
         body = bytearray()
@@ -160,14 +142,19 @@ def _is_refused(problem: Exception) -> bool:
     return isinstance(problem.__cause__, ssl.SSLError) or "CERTIFICATE" in str(problem).upper()
 
 
-def _problem(answer: httpx.Response) -> SplitWiperError:
-    """Return the error that the server reports, as an exception of this package."""
+def _successful(answer: httpx.Response) -> httpx.Response:
+    """Return an answer, or raise the error that the server reports, as an exception of this package."""
+    if answer.is_success:
+        return answer
     try:
         content = answer.json()
         kind, message = str(content["kind"]), str(content["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return UnreachableError(f"{answer.url} answered {answer.status_code}, and not as a SplitWiper server does.")
+        raise UnreachableError(
+            f"{answer.url} answered {answer.status_code}, and not as a SplitWiper server does."
+        ) from None
+    # the server chooses the name: only this package's errors may come of it
     known: Callable[[str], SplitWiperError] | None = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, SplitWiperError):
-        return known(message)
-    return UnreachableError(f"{answer.url} answered {answer.status_code}: {message}")
+        raise known(message)
+    raise UnreachableError(f"{answer.url} answered {answer.status_code}: {message}")

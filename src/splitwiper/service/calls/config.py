@@ -11,8 +11,8 @@ from splitwiper.config.settings import typed
 from splitwiper.data.sources import NAME
 from splitwiper.errors import ConfigError
 from splitwiper.service.identity import client_context
-from splitwiper.service.identity.keys import check_private
 from splitwiper.service.identity.names import is_loopback
+from splitwiper.store.keys import check_private
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +44,10 @@ class CallerConfig:
             )
 
     def credentials(self, folder: Path) -> dict[str, Any]:
-        """Return the certificates and the token in the form that `Calls` takes.
-
-        Args:
-            folder: the configuration's folder.
-        """
+        """Return the certificates and the token, from the configuration's folder, in the form that `Calls` takes."""
         token = ""
         if self.token:
-            check_private(
-                folder / self.token, remedy="if somebody may have read it, ask the operator for another token"
-            )
-            token = (folder / self.token).read_text(encoding="utf-8").strip()
+            path = folder / self.token
+            check_private(path, remedy="if somebody may have read it, ask the operator for another token")
+            token = path.read_text(encoding="utf-8").strip()
         return {"context": client_context(folder / self.certs) if self.certs else None, "token": token}

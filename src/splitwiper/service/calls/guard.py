@@ -15,8 +15,7 @@ import httpx
 from splitwiper.errors import ForkError, FormatError, IdentityError, RestoredError, SplitWiperError, UnreachableError
 from splitwiper.service.calls.server_keys import Ask, ServerKeys
 from splitwiper.service.certificate import Keys, Pins, SignedHead, TreeHead
-from splitwiper.service.certificate.evidence import write_evidence
-from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header
+from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header, write_evidence
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.pins import ADVICE
 from splitwiper.service.certificate.restoring import Restored, read_restored
@@ -57,10 +56,10 @@ class LedgerGuard:
         return newest, {SIZE: str(newest.size)} if newest else {}
 
     def check(self, answer: httpx.Response, newest: TreeHead | None, ask: Ask) -> None:
-        """Check an answer's head, and pin it.
+        """Check the head in an answer, of which nothing has been used yet, and pin it.
 
         Args:
-            answer: the answer; nothing in it has been used yet.
+            answer: the answer.
             newest: the newest pinned head when the call was made.
             ask: fetches proofs and keys.
 
@@ -77,7 +76,11 @@ class LedgerGuard:
         if (text, newest) == self._last:
             self.met = True
             return
-        shown = self._signed(text, ask)
+        try:
+            shown = SignedHead.from_header(text)
+        except FormatError as problem:
+            raise ForkError(f"what the server shows as its ledger's head cannot be read: {problem}") from problem
+        self.signed(shown, ask)
         if newest is not None and shown.head != newest:
             self._continues(newest, shown, answer, ask)
         if shown.head == newest:
@@ -85,12 +88,12 @@ class LedgerGuard:
         else:
             # pinned before the answer is used: a crash in between must not let the server take this head back
             self.pins.keep(shown.head, shown)
-            self._meanwhile(newest, shown, ask)
+            self._compare_with_others(newest, shown, ask)
         self._last, self.met, self.model = (text, shown.head), True, shown.model
 
     def _missing(self, answer: httpx.Response) -> NoReturn:
         if answer.status_code == 401:  # the server shows no head to callers that it does not know
-            raise IdentityError(_told(answer))
+            raise IdentityError(_message(answer))
         if answer.status_code >= 500:
             raise UnreachableError(
                 f"{answer.url.host} answered {answer.status_code} without the head of its ledger: the server fails, or "
@@ -102,20 +105,8 @@ class LedgerGuard:
             "the header Ledger-Head."
         )
 
-    def _signed(self, text: str, ask: Ask) -> SignedHead:
-        """Return the head in a header, signed by a key in good standing; keys are refreshed if it is unknown."""
-        try:
-            shown = SignedHead.from_header(text)
-        except FormatError as problem:
-            raise ForkError(f"what the server shows as its ledger's head cannot be read: {problem}") from problem
-        return self.signed(shown, ask)
-
     def signed(self, shown: SignedHead, ask: Ask) -> SignedHead:
-        """Return a head if a server key in good standing signed it for this federation.
-
-        Raises:
-            ForkError: no such key did.
-        """
+        """Return a head if a server key in good standing signed it for this federation; raise `ForkError` otherwise."""
         keys = self.server_keys.read()
         # the server may have rotated its key since: its statements show whether the new one follows from a known one
         if not (counts := keys.signed(shown.envelope)):
@@ -153,15 +144,19 @@ class LedgerGuard:
                 f"nothing of the answer is used. {ADVICE}"
             )
 
-    def _meanwhile(self, newest: TreeHead | None, shown: SignedHead, ask: Ask) -> None:
+    def _compare_with_others(self, newest: TreeHead | None, shown: SignedHead, ask: Ask) -> None:
         """Compare with a head that another process of this site pinned during the call."""
         other = self.pins.newest()
         if other is None or other in (newest, shown.head):
             return
         old, new = sorted((other, shown.head))
-        proof = ask("/v1/ledger/consistency", old=old.size, new=new.size) if old.size < new.size else []
-        if not isinstance(proof, list) or not follows(old, new, proof):
+        if not self._grew(old, new, ask):
             self.contradiction(other, shown, f"the ledger was forked: {old} is not the beginning of {new}.", ask)
+
+    def _grew(self, old: TreeHead, new: TreeHead, ask: Ask) -> bool:
+        """Return whether the server proves that one ledger is the beginning of another."""
+        proof = ask("/v1/ledger/consistency", old=old.size, new=new.size) if old.size < new.size else []
+        return isinstance(proof, list) and follows(old, new, proof)
 
     def contradiction(self, pinned: TreeHead, shown: SignedHead, why: str, ask: Ask) -> NoReturn:
         """Report a contradiction as what it is: a restored backup, a provable fork, or one that cannot be proved.
@@ -203,11 +198,11 @@ class LedgerGuard:
         """Return the restored backup in a ledger that explains the contradiction; None if none does."""
         pins, common = [pin.size for pin in self.pins.heads()], self._common(shown.head, ask)
         unshared = [size for size in pins if size > common]
-        for found in restorations:
-            if found.name in self.pins.accepted():
-                continue
-            if unshared and common <= found.size < min(unshared):  # it ends between shared and unshared pins
-                return found
+        for restored in restorations:
+            # it explains the contradiction if its ledger ends between shared and unshared pins
+            explains = bool(unshared) and common <= restored.size < min(unshared)
+            if explains and restored.name not in self.pins.accepted():
+                return restored
         return None
 
     def accept(self, restored: Restored, ask: Ask) -> Path:
@@ -222,7 +217,7 @@ class LedgerGuard:
             raise ForkError(
                 f"the server no longer shows the ledger that was restored from a backup on {restored.time}. {ADVICE}"
             )
-        names = [one.name for one in restorations]
+        names = [restoration.name for restoration in restorations]
         return self.pins.retire(shown.head, shown, label=restored.time.replace(":", ""), accepted=names)
 
     def _restorations(self, ask: Ask) -> tuple[list[Restored], SignedHead]:
@@ -231,22 +226,19 @@ class LedgerGuard:
         try:
             shown = self.signed(SignedHead.read(restorations["signed"]), ask)
             keys = self.server_keys.read()
-            return [read_restored(one, shown.head, keys) for one in restorations["restorations"]], shown
+            return [read_restored(proved, shown.head, keys) for proved in restorations["restorations"]], shown
         except (KeyError, TypeError) as problem:
             raise FormatError("what the server says about restored backups cannot be read.") from problem
 
     def _common(self, head: TreeHead, ask: Ask) -> int:
         """Return how many entries the pinned ledger and the other one provably share."""
         for pin in reversed(self.pins.heads()):
-            if pin.size <= head.size:
-                proof = ask("/v1/ledger/consistency", old=pin.size, new=head.size)
-                if isinstance(proof, list) and follows(pin, head, proof):
-                    return pin.size
+            if pin.size <= head.size and self._grew(pin, head, ask):
+                return pin.size
         return 0
 
 
-def _told(answer: httpx.Response) -> str:
-    """Return an answer's error message."""
+def _message(answer: httpx.Response) -> str:
     try:
         return str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):

@@ -40,20 +40,20 @@ class ServerKeys:
             first = known.keys or tuple(PublicKey.from_pem(text.encode()) for text in ask("/v1/keys"))
         except (FormatError, AttributeError, TypeError) as problem:
             raise UnreachableError("the server's signing keys cannot be read: tell its operator.") from problem
-        if not isinstance(fetched, list) or not all(isinstance(one, dict) for one in fetched):
+        if not isinstance(fetched, list) or not all(isinstance(statement, dict) for statement in fetched):
             raise UnreachableError("what the server's signing keys said cannot be read: tell its operator.")
         before = self._statements()
-        statements = [*before, *(one for one in fetched if one not in before)]
-        found = Keys.of(first, statements)
+        statements = [*before, *(statement for statement in fetched if statement not in before)]
+        keys = Keys.of(first, statements)
         files.make_folder(self.folder)
-        for key in found:
+        for key in keys:
             if key not in known.keys:
                 files.write_bytes(self.folder / f"{key.id[:16]}.pem", key.pem())
         text = dumps(statements)
         # a server that invents statements must not fill the disk, nor make the file unreadable for this site
         if statements != before and len(text) < LIMIT:
             files.write_bytes(self.folder / STATEMENTS, text)
-        return found
+        return keys
 
     def _statements(self) -> list[Any]:
         path = self.folder / STATEMENTS

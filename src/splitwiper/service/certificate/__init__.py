@@ -6,18 +6,16 @@ which signing keys count.
 """
 
 from splitwiper.service.certificate.attestation import Attestation
-from splitwiper.service.certificate.checking import check
-from splitwiper.service.certificate.envelope import Envelope
+from splitwiper.service.certificate.checking import check, check_with_store
+from splitwiper.service.certificate.envelope import Envelope, PublicKey, SigningKey, read_public
 from splitwiper.service.certificate.findings import Checked, Finding
 from splitwiper.service.certificate.heads import SignedHead
 from splitwiper.service.certificate.issuing import certify, certify_run, opening
 from splitwiper.service.certificate.keyring import Keyring
-from splitwiper.service.certificate.keys import PublicKey, SigningKey, read_public
 from splitwiper.service.certificate.log import Log, TreeHead
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Pins
-from splitwiper.service.certificate.recomputing import check_with_store
-from splitwiper.service.certificate.site import SignedRequest
+from splitwiper.service.certificate.signed import SignedRequest
 from splitwiper.service.certificate.standing import Keys, Revocation, read_keys
 
 __all__ = [

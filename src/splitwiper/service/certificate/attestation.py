@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
+
+from pydantic import FailFast, Field
 
 from splitwiper.errors import FormatError
-from splitwiper.service.certificate.envelope import Envelope
-from splitwiper.service.certificate.findings import RECOMPUTED, CheckFailed, Finding, found
-from splitwiper.service.certificate.keys import PublicKey
+from splitwiper.service.certificate.envelope import Envelope, PublicKey
+from splitwiper.service.certificate.findings import RECOMPUTED, CheckFailed, Finding, finding_of
 from splitwiper.service.certificate.log import TreeHead, follows
-from splitwiper.service.certificate.signed import SignedMessage
-from splitwiper.service.certificate.site import SignedRequest
+from splitwiper.service.certificate.signed import Count, Key, OptionalText, SignedMessage, SignedRequest, Text
 
 FIELD = "attestations"
 """The field of a certificate's file that holds the attestations."""
@@ -33,45 +33,37 @@ class Attestation(SignedMessage):
     """A signed result of a recomputation.
 
     Attributes:
-        federation: the id of the server's store.
         model: the commitment to the model that it is about; empty if nobody holds rows.
         shard: for a site: the commitment to the shard that it recomputed; empty if it has none.
-        size: the number of ledger entries at the time.
-        root: the Merkle root over them.
+        size: the number of ledger entries at the time, and ``root`` the Merkle root over them.
         role: ``"site"``, which recomputes its half and shard, or ``"auditor"``, which recomputes the server half.
-        name: the name of the site or auditor.
-        epochs: for an auditor: the epochs of the training that it recomputed.
-        of: for an auditor: the number of epochs of the training.
-        outcome: ``"exact"``, ``"mismatch"`` or ``"not_comparable"``.
+        epochs: for an auditor: the epochs of the training that it recomputed, and ``of`` how many there are.
         fingerprint: the numerics it was recomputed with.
-        made: the time, by the signer's clock.
-        key: the public key that signs, in hex.
     """
 
     PAYLOAD_TYPE = "application/vnd.splitwiper.attestation+json"
     TITLE = "an attestation"
-    MAY_BE_EMPTY = ("model", "shard")
-    CHOICES: ClassVar = {"role": ("site", "auditor"), "outcome": ("exact", "mismatch", "not_comparable")}
 
-    federation: str
-    model: str
-    shard: str
-    size: int
-    root: str
-    role: str
-    name: str
-    epochs: tuple[int, ...]
-    of: int
-    outcome: str
-    fingerprint: Mapping[str, str]
-    made: str
-    key: str
+    federation: Text
+    model: OptionalText
+    shard: OptionalText
+    size: Count
+    root: Text
+    role: Annotated[str, Field(pattern="^(site|auditor)$")]
+    name: Text
+    epochs: Annotated[tuple[Count, ...], Field(max_length=10_000), FailFast()]
+    of: Count
+    outcome: Annotated[str, Field(pattern="^(exact|mismatch|not_comparable)$")]
+    fingerprint: Annotated[Mapping[str, str], Field(max_length=64)]
+    made: Text
+    key: Key
 
     @classmethod
-    def unpack(cls, made: Envelope) -> Self:
+    def unpack(cls, envelope: Envelope) -> Self:
         """Return the attestation in an envelope; its epochs must be distinct and between 1 and ``of``."""
-        attestation = super().unpack(made)
+        attestation = super().unpack(envelope)
         epochs, of = attestation.epochs, attestation.of
+        # an epoch given twice would count twice in `is_whole`
         if len(set(epochs)) != len(epochs) or not all(1 <= epoch <= of for epoch in epochs):
             raise FormatError(f"this is not an attestation: its epochs are not different ones of 1 to {of}.")
         return attestation
@@ -96,14 +88,8 @@ class Attestation(SignedMessage):
 
 
 def attested(certificate: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) -> Iterator[Finding]:
-    """Check a certificate's attestations, each by itself, and report what they cover together.
-
-    Args:
-        certificate: the certificate's contents.
-        given: its attestations, as they are in the file.
-        trusted: keys whose attestations count.
-    """
-    keys = {key.raw for key in trusted}
+    """Check a certificate's attestations, each by itself, and report what those by trusted keys cover together."""
+    keys = set(trusted)
     counted: list[Attestation] = []
     for envelope in given[:MOST] if isinstance(given, list) else []:
         try:
@@ -112,7 +98,7 @@ def attested(certificate: Mapping[str, Any], given: Any, trusted: Iterable[Publi
             yield Finding("attestation", "mismatch", str(problem).removesuffix("."))
             continue
         check = partial(_judged, certificate, attestation, keys, envelope.get(PROOF))
-        finding = found(f"attestation of {attestation.role} {attestation.name}", check)
+        finding = finding_of(f"attestation of {attestation.role} {attestation.name}", check)
         if finding.outcome == "holds":
             counted.append(attestation)
         yield finding
@@ -120,19 +106,19 @@ def attested(certificate: Mapping[str, Any], given: Any, trusted: Iterable[Publi
         yield _together(certificate, counted)
 
 
-def _judged(certificate: Mapping[str, Any], attestation: Attestation, keys: set[bytes], proof: Any) -> str:
-    """Check one attestation of a certificate; see `found`."""
+def _judged(certificate: Mapping[str, Any], attestation: Attestation, keys: set[PublicKey], proof: Any) -> str:
+    """Check one attestation of a certificate; see `finding_of`."""
     after, is_site = certificate["after"], attestation.role == "site"
     if (attestation.federation, attestation.model or None) != (certificate["federation"], after["model"]):
         raise CheckFailed("it is about another federation or model, and says nothing of this one", "unchecked")
     if is_site and (attestation.name, attestation.shard or None) != (certificate["client"], after["shard"]):
         raise CheckFailed("it is about the shard of another site, or about another shard", "unchecked")
-    if attestation.signer.raw not in keys:
+    if attestation.signer not in keys:
         signer = attestation.signer.id[:16]
         raise CheckFailed(f"its key {signer} is not among those that are trusted here", "unchecked")
     # a site signs its attestation with the key that signed the request, and an auditor must not be that site
-    asker = _asker(certificate)
-    if asker is not None and is_site != (attestation.signer == asker):
+    requester = _requester(certificate)
+    if requester is not None and is_site != (attestation.signer == requester):
         whose = "another key than the request" if is_site else "the requester's own key, not an auditor's"
         raise CheckFailed(f"it was signed by {whose}", "unchecked")
     _check_ledger(certificate, attestation, proof)
@@ -144,7 +130,7 @@ def _judged(certificate: Mapping[str, Any], attestation: Attestation, keys: set[
     return f"recomputed and equal, bit for bit: {attestation}"
 
 
-def _asker(certificate: Mapping[str, Any]) -> PublicKey | None:
+def _requester(certificate: Mapping[str, Any]) -> PublicKey | None:
     """Return the key that signed the request, which is the site's own; None if the certificate shows none."""
     try:
         return SignedRequest.read(certificate["request"]).signer if certificate["request"] else None
@@ -172,15 +158,16 @@ def _check_ledger(certificate: Mapping[str, Any], attestation: Attestation, proo
 
 def _together(certificate: Mapping[str, Any], counted: Sequence[Attestation]) -> Finding:
     """Report whether trusted parties have recomputed both halves completely."""
-    who = "; ".join(map(str, counted))
-    lacking = []
-    servers = [one for one in counted if one.role == "auditor"]
-    if len(servers) == len(counted):
-        lacking.append("the client half and shard, by their site")
-    if certificate["after"]["model"] is not None and not any(one.is_whole for one in servers):
-        lacking.append("the server half wholly, by an auditor" if servers else "the server half, by an auditor")
-    if lacking:
-        return Finding(RECOMPUTED, "holds", f"recomputed: {who}; not recomputed yet: {' and '.join(lacking)}")
+    who, missing = "; ".join(map(str, counted)), []
+    roles = {attestation.role for attestation in counted}
+    if "site" not in roles:
+        missing.append("the client half and shard, by their site")
+    # one auditor must have recomputed all epochs: those of several auditors are not added up
+    whole = any(attestation.role == "auditor" and attestation.is_whole for attestation in counted)
+    if certificate["after"]["model"] is not None and not whole:
+        missing.append("the server half" + (" wholly" if "auditor" in roles else "") + ", by an auditor")
+    if missing:
+        return Finding(RECOMPUTED, "holds", f"recomputed: {who}; not recomputed yet: {' and '.join(missing)}")
     if not certificate["exact"]:
         return Finding(RECOMPUTED, "mismatch", "the certificate says that the server started warm, attestations not")
     return Finding(RECOMPUTED, "exact", who)

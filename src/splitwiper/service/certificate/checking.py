@@ -1,31 +1,30 @@
-"""Checking a certificate with only a public key: signature, form, ledger, the requester's leaf, pinned heads."""
+"""Checking a certificate with only a public key (`check`), or against its store, and by recomputing."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from splitwiper.errors import ForkError, FormatError
+from splitwiper.errors import CorruptError, ForkError, FormatError, NotFoundError
+from splitwiper.federation import Verification
 from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.attestation import FIELD, attested
 from splitwiper.service.certificate.canonical import loads
-from splitwiper.service.certificate.envelope import PAYLOAD_TYPE, Envelope
-from splitwiper.service.certificate.findings import Checked, CheckFailed, Finding, found
-from splitwiper.service.certificate.keys import PublicKey
-from splitwiper.service.certificate.log import TreeHead, receipt_mark, shows
+from splitwiper.service.certificate.envelope import PAYLOAD_TYPE, Envelope, PublicKey
+from splitwiper.service.certificate.findings import Checked, CheckFailed, Finding, finding_of
+from splitwiper.service.certificate.keyring import Keyring
+from splitwiper.service.certificate.log import Log, TreeHead, receipt_mark, shows
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Consistency, Pins, compare
-from splitwiper.service.certificate.site import SignedRequest
+from splitwiper.service.certificate.signed import SignedRequest
 from splitwiper.service.certificate.standing import Keys
-from splitwiper.service.certificate.structure import parse
-from splitwiper.store import merkle
+from splitwiper.service.certificate.statement import COMMON, describe, parse
+from splitwiper.store import ServerStore, merkle
 from splitwiper.store.tickets import receipt_digest
 from splitwiper.wire import Receipt
 from splitwiper.wire.commitments import shard_commitment
-
-_COMMON = ("ticket", "client", "level", "commitment", "exact", "settled", "before", "after", "context", "fingerprint")
 
 
 def check(
@@ -55,34 +54,27 @@ def check(
         attesters: keys of sites and auditors whose attestations count.
     """
     try:
-        made, attestations = _read(envelope)
+        signed, attestations = _read(envelope)
     except FormatError as problem:
         return Checked((Finding("envelope", "mismatch", str(problem).removesuffix(".")),))
     keys = trusted if isinstance(trusted, Keys) else Keys(tuple(trusted))
-    signature = found("signature", lambda: _signature(made, keys.keys))
+    signature = finding_of("signature", partial(_signature, signed, keys.keys))
     if signature.outcome == "mismatch":
         return Checked((signature,))
     try:
-        certificate = parse(made.payload)
+        certificate = parse(signed.payload)
     except FormatError as problem:
         return Checked((signature, Finding("statement", "mismatch", str(problem).removesuffix("."))))
     checks = [signature, Finding("statement", "holds", f"a certificate of ticket {certificate['ticket']}")]
-    for what, rule in (("ledger entry", _entry), ("manifest", _manifest), ("changed", _changed)):
-        checks.append(found(what, partial(rule, certificate)))
-    if certificate["request"] is not None or client_key is not None:
-        checks.append(found("request", lambda: _request(certificate, client_key)))
-    if opening is not None and (opening.salt or certificate["after"]["shard"] is not None):
-        checks.append(found("own shard", lambda: _own_shard(certificate, opening)))
-    if receipt is not None:
-        checks.append(found("receipt", lambda: _receipt(certificate, opening, receipt)))
+    checks += _contents(certificate, client_key, opening, receipt)
     pinned = pins.heads()[-1:] if isinstance(pins, Pins) else tuple(pins or ())  # the last one continues all others
     if pinned or head is not None:
-        checks.append(found("pinned heads", lambda: _heads(certificate, pinned, head, consistency)))
-    if signature.outcome == "holds" and not keys.signed(made):
+        checks.append(finding_of("pinned heads", partial(_heads, certificate, pinned, head, consistency)))
+    if signature.outcome == "holds" and not keys.signed(signed):
         online = consistency is not None and bool(pinned or head)
-        checks.append(found("signing key", lambda: _revoked(certificate, made, keys, online)))
+        checks.append(finding_of("signing key", partial(_revoked, certificate, signed, keys, online)))
     # the server's own keys do not count as attesters: nobody attests to itself
-    checks += attested(certificate, attestations, [key for key in attesters if key not in keys.keys])
+    checks += attested(certificate, attestations, set(attesters) - set(keys.keys))
     return Checked(tuple(checks), certificate)
 
 
@@ -94,13 +86,57 @@ def _read(envelope: Envelope | Mapping[str, Any] | bytes) -> tuple[Envelope, Any
     return Envelope.from_dict(values), values.get(FIELD, [])
 
 
-# Each check returns an explanation if it holds, and raises otherwise; see `found`.
+def _contents(
+    certificate: Mapping[str, Any], client_key: PublicKey | None, opening: Opening | None, receipt: Receipt | None
+) -> Iterator[Finding]:
+    """Check what the certificate says, also with the requester's own key, secret and receipt if they are given."""
+    for what, rule in (("ledger entry", _entry), ("manifest", _manifest), ("changed", _changed)):
+        yield finding_of(what, partial(rule, certificate))
+    if certificate["request"] is not None or client_key is not None:
+        yield finding_of("request", partial(_request, certificate, client_key))
+    if opening is not None and (opening.salt or certificate["after"]["shard"] is not None):
+        yield finding_of("own shard", partial(_own_shard, certificate, opening))
+    if receipt is not None:
+        yield finding_of("receipt", partial(_receipt, certificate, opening, receipt))
 
 
-def _revoked(certificate: Mapping[str, Any], made: Envelope, keys: Keys, online: bool) -> str:
+def check_with_store(
+    envelope: Envelope | Mapping[str, Any] | bytes,
+    server_store: ServerStore,
+    verify: Callable[[Receipt], Verification],
+    *,
+    trusted: Iterable[PublicKey] | None = None,
+    attesters: Iterable[PublicKey] = (),
+) -> Checked:
+    """Check a certificate against the store that it is about, and recompute what it commits to; see `check`.
+
+    ``verify`` recomputes what a receipt is about, as `Federation.verify` does. The store's own keys are trusted by
+    default.
+    """
+    offline = check(envelope, Keyring.of(server_store).keys() if trusted is None else trusted, attesters=attesters)
+    certificate = offline.certificate
+    if not certificate or offline.outcome == "mismatch":
+        return offline
+    store = finding_of("store", lambda: _store(server_store, certificate))
+    if store.outcome == "mismatch":
+        return Checked((*offline.checks, store), certificate)
+    receipt = server_store.receipt(certificate["ticket"])
+    standing = manifest.is_standing(server_store, receipt)
+    # the store's ledger proves what the signature of a revoked key alone cannot
+    checks = [check for check in offline.checks if (check.what, check.outcome) != ("signing key", "unverifiable")]
+    checks.append(store)
+    for part in verify(receipt).checks:
+        checks.append(Finding(part.what, part.outcome, part.detail))
+    return Checked(tuple(checks), certificate, "current" if standing else "superseded")
+
+
+# Each check returns an explanation if it holds, and raises otherwise; see `finding_of`.
+
+
+def _revoked(certificate: Mapping[str, Any], envelope: Envelope, keys: Keys, online: bool) -> str:
     """Check a certificate that only revoked keys signed."""
     size = certificate["ledger"]["size"]
-    revocation = keys.doubtful(made, size)
+    revocation = keys.doubtful(envelope, size)
     if revocation is None:
         raise CheckFailed(f"the key that signed it was revoked before the ledger had {size} entries")
     if online:  # a key in good standing signed the pinned or current head
@@ -112,20 +148,24 @@ def _revoked(certificate: Mapping[str, Any], made: Envelope, keys: Keys, online:
     )
 
 
-def _signature(made: Envelope, trusted: Sequence[PublicKey]) -> str:
-    if made.payload_type != PAYLOAD_TYPE:
-        raise CheckFailed(f"the payload's type is {made.payload_type[:60]!r}, not {PAYLOAD_TYPE!r}")
-    if not made.signatures:
+def _signature(envelope: Envelope, trusted: Sequence[PublicKey]) -> str:
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise CheckFailed(f"the payload's type is {envelope.payload_type[:60]!r}, not {PAYLOAD_TYPE!r}")
+    if not envelope.signatures:
         raise CheckFailed("the certificate is not signed")
     # hints are not signed, and are printed on terminals
-    hints = ", ".join(s.keyid[:16] if s.keyid.isalnum() else "of unknown name" for s in made.signatures)
+    hints = ", ".join(s.keyid[:16] if s.keyid.isalnum() else "of unknown name" for s in envelope.signatures)
     if not trusted:
         why = f"no public key was given to check it with; get the signer's (key {hints}) on a way you trust"
         raise CheckFailed(why, "unverifiable")
-    if not (by := made.signers(trusted)):
-        known = ", ".join(key.id[:16] for key in trusted)
+    if not (signers := envelope.signers(trusted)):
+        known = _ids(trusted)
         raise CheckFailed(f"it is not that of a trusted key (signed by key {hints}, trusted are {known}), or altered")
-    return f"signed by key {', '.join(key.id[:16] for key in by)}"
+    return f"signed by key {_ids(signers)}"
+
+
+def _ids(keys: Iterable[PublicKey]) -> str:
+    return ", ".join(key.id[:16] for key in keys)
 
 
 def _entry(certificate: Mapping[str, Any]) -> str:
@@ -148,8 +188,8 @@ def _manifest(certificate: Mapping[str, Any]) -> str:
     if leaf is None:
         return f"{certificate['client']} has no shard among the {shown['size']}; no proof can show absence"
     proof, root = [bytes.fromhex(item) for item in leaf["proof"]], bytes.fromhex(shown["root"])
-    mine = manifest.leaf_of(bytes.fromhex(leaf["blind"]), shard)
-    if not merkle.verify_inclusion(mine, leaf["index"], shown["size"], proof, root):
+    own = manifest.leaf_of(bytes.fromhex(leaf["blind"]), shard)
+    if not merkle.verify_inclusion(own, leaf["index"], shown["size"], proof, root):
         raise CheckFailed("the requester's shard is not in the manifest with this root")
     return f"the shard of {certificate['client']} is one of {shown['size']}"
 
@@ -174,14 +214,16 @@ def _request(certificate: Mapping[str, Any], client_key: PublicKey | None) -> st
     """Check that the client itself made the request."""
     if certificate["request"] is None:
         raise CheckFailed("the certificate does not show that the client asked")
-    made = SignedRequest.read(certificate["request"])
+    request = SignedRequest.read(certificate["request"])
+    # a client's request for another ticket must not pass for this one
     for name in ("federation", "ticket", "client", "level", "commitment"):
-        if getattr(made, name) != certificate[name]:
-            raise CheckFailed(f"the request shown is for ticket {made.ticket}, not for this one")
-    if client_key is not None and made.signer != client_key:
-        raise CheckFailed(f"the request was signed by key {made.signer.id[:16]}, not by the client's")
+        if getattr(request, name) != certificate[name]:
+            raise CheckFailed(f"the request shown is for ticket {request.ticket}, not for this one")
+    signer = request.signer.id[:16]
+    if client_key is not None and request.signer != client_key:
+        raise CheckFailed(f"the request was signed by key {signer}, not by the client's")
     whose = "the client's key" if client_key is not None else "key"
-    return f"{certificate['client']} asked at {made.made}, signed by {whose} {made.signer.id[:16]}"
+    return f"{certificate['client']} asked at {request.made}, signed by {whose} {signer}"
 
 
 def _own_shard(certificate: Mapping[str, Any], opening: Opening) -> str:
@@ -196,14 +238,12 @@ def _own_shard(certificate: Mapping[str, Any], opening: Opening) -> str:
 
 def _receipt(certificate: Mapping[str, Any], opening: Opening | None, receipt: Receipt) -> str:
     values = receipt.to_dict()
-    if odd := [name for name in _COMMON if certificate[name] != values[name]]:
-        raise CheckFailed(f"the certificate says something else than the receipt: {', '.join(odd)}")
+    if different := [name for name in COMMON if certificate[name] != values[name]]:
+        raise CheckFailed(f"the certificate says something else than the receipt: {', '.join(different)}")
     if opening is None:
         return "it says the same; that the ledger's entry is about it takes the opening"
-    if (
-        receipt_mark(bytes.fromhex(opening.receipt_key), receipt_digest(receipt))
-        != certificate["ledger"]["entry"]["receipt"]
-    ):
+    mark = receipt_mark(bytes.fromhex(opening.receipt_key), receipt_digest(receipt))
+    if mark != certificate["ledger"]["entry"]["receipt"]:
         raise CheckFailed("the receipt is not the one that the ledger's entry is about")
     return "it is the receipt that the ledger's entry is about"
 
@@ -227,3 +267,28 @@ def _heads(
     except ForkError as problem:
         raise CheckFailed(str(problem).removesuffix(".")) from problem
     return f"of one ledger with {len(known)} known"
+
+
+def _store(server_store: ServerStore, certificate: Mapping[str, Any]) -> str:
+    """Check that the store agrees: ledger, receipt, and the manifest if it is still the same."""
+    try:
+        log, ledger = Log.of(server_store), certificate["ledger"]
+        size = ledger["size"]
+        if size > len(log.entries):
+            raise CheckFailed(
+                f"the ledger has {len(log.entries)} entries and had {size} when the certificate was made: it was "
+                "truncated, or rolled back to a backup"
+            )
+        # the ledger may have grown since, so the present head is no use: the head of that size must be the same
+        if (head := log.head(size)) != TreeHead(size, ledger["root"]):
+            raise CheckFailed(f"the ledger is another one: its first {head}, not root {ledger['root'][:16]}…")
+        due = certificate["deadline"]["due"] if certificate["deadline"] else None
+        request = certificate["request"]
+        expected = describe(server_store, log, certificate["ticket"], size=size, due=due, request=request)
+    except (CorruptError, NotFoundError) as problem:
+        raise CheckFailed(str(problem).removesuffix(".")) from problem
+    if expected["manifest"] is None:  # replaced since, so the one in the certificate cannot be compared
+        expected["manifest"] = certificate["manifest"]
+    if different := [name for name in expected if expected[name] != certificate[name]]:
+        raise CheckFailed(f"the store says something else of this ticket: {', '.join(different)}")
+    return f"ledger and receipt say the same; the ledger has {len(log.entries)} entries now"

@@ -13,7 +13,6 @@ Outcome = Recomputed | Literal["holds", "unchecked"]
 RECOMPUTED = "recomputed"
 """Name of the finding that sums up the attestations."""
 Standing = Literal["unknown", "current", "superseded"]
-_WORST: tuple[Outcome, ...] = ("mismatch", "unverifiable", "not_comparable")
 
 
 @dataclass(frozen=True)
@@ -26,25 +25,15 @@ class Finding:
 
 
 class CheckFailed(Exception):
-    """Ends a check that does not hold.
-
-    Args:
-        detail: the explanation.
-        outcome: the finding's outcome.
-    """
+    """Ends a check that does not hold, with an explanation and the finding's outcome."""
 
     def __init__(self, detail: str, outcome: Outcome = "mismatch") -> None:
         super().__init__(detail)
         self.outcome = outcome
 
 
-def found(what: str, check: Callable[[], str]) -> Finding:
-    """Return the finding of a check.
-
-    Args:
-        what: the name of the check.
-        check: returns an explanation if it holds; otherwise raises `CheckFailed`, or `FormatError` for a mismatch.
-    """
+def finding_of(what: str, check: Callable[[], str]) -> Finding:
+    """Return the finding of a check, which explains why it holds, or raises `CheckFailed`, or `FormatError`."""
     try:
         return Finding(what, "holds", check())
     except CheckFailed as problem:
@@ -76,10 +65,9 @@ class Checked:
     def outcome(self) -> Outcome:
         """The worst outcome; ``exact`` only if something was recomputed."""
         outcomes = {check.outcome for check in self.checks}
-        for worst in _WORST:
-            if worst in outcomes:
-                return worst
-        return "exact" if "exact" in outcomes else "holds"
+        # the first of these that occurs counts; what is unchecked counts neither way
+        order: tuple[Outcome, ...] = ("mismatch", "unverifiable", "not_comparable", "exact")
+        return next((outcome for outcome in order if outcome in outcomes), "holds")
 
     @property
     def holds(self) -> bool:
@@ -103,10 +91,11 @@ class Checked:
             if self.standing == "superseded" and self.outcome == "unverifiable":
                 return f"signature and ledger hold, as a statement about the past; {decisive[0].detail}"
             return decisive[0].detail
-        what = ", ".join(dict.fromkeys(check.what for check in decisive))
+        # a dict, not a set: names once each, in the order of the checks
+        names = ", ".join({check.what: None for check in decisive})
         if self.exact:
-            return f"signed, in the ledger, and recomputed from the surviving data, bit for bit: {what}"
+            return f"signed, in the ledger, and recomputed from the surviving data, bit for bit: {names}"
         for check in self.checks:
             if check.what == RECOMPUTED:  # by some, but not everything
-                return f"{what} are right; {check.detail}"
-        return f"{what} are right; not recomputed by anybody yet"
+                return f"{names} are right; {check.detail}"
+        return f"{names} are right; not recomputed by anybody yet"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,11 @@ from typing import Any
 from splitwiper.errors import CorruptError, FormatError, NotFoundError
 from splitwiper.seeding import digest
 from splitwiper.service.certificate.canonical import dumps, loads
-from splitwiper.service.certificate.envelope import MOST_SIGNATURES, Envelope, read_limited
+from splitwiper.service.certificate.envelope import MOST_SIGNATURES, Envelope, SigningKey, read_limited
 from splitwiper.service.certificate.keyring import Keyring
-from splitwiper.service.certificate.keys import SigningKey
 from splitwiper.service.certificate.log import Log
 from splitwiper.service.certificate.manifest import Opening
-from splitwiper.service.certificate.statement import describe, statement
-from splitwiper.service.certificate.structure import parse
+from splitwiper.service.certificate.statement import describe, parse, statement
 from splitwiper.store import ServerStore, files
 from splitwiper.wire.commitments import model_commitment, shard_commitment
 
@@ -46,9 +44,6 @@ def certify(
         due: the deadline for settling it, if there is one.
         request: the request as the client signed it, if it did.
 
-    Returns:
-        A DSSE envelope as plain values.
-
     Raises:
         NotFoundError: there is no such ticket, or it is not settled.
         CorruptError: the ledger's chain is broken, or the stored certificate is damaged.
@@ -69,40 +64,36 @@ def certify(
 
 def _signed_again(store: ServerStore, path: Path, kept: dict[str, Any], keys: Sequence[SigningKey]) -> dict[str, Any]:
     """Add a signature of each present key to a stored certificate, unless the store itself did not sign it."""
-    made, ring = Envelope.from_dict(kept), Keyring.of(store).keys()
+    envelope, ring = Envelope.from_dict(kept), Keyring.of(store).keys()
     # a certificate signed by a revoked key is doubtful until a key in good standing signs it, too
-    fresh = [key for key in keys if key.public in ring.good and not made.signers([key.public])]
+    fresh = [key for key in keys if key.public in ring.good and not envelope.signers([key.public])]
     if not fresh:
         return kept
-    said, log = parse(made.payload)["ledger"], Log.of(store)
-    own = ring.signed(made) or ring.doubtful(made, said["size"]) is not None
-    if not own or said["size"] > len(log.entries) or log.head(said["size"]).root != said["root"]:
+    shown, log = parse(envelope.payload)["ledger"], Log.of(store)
+    own = ring.signed(envelope) or ring.doubtful(envelope, shown["size"]) is not None
+    if not own or shown["size"] > len(log.entries) or log.head(shown["size"]).root != shown["root"]:
         return kept  # from elsewhere or of another ledger: signing it would vouch for it
-    more = Envelope.sign(made.payload, fresh, payload_type=made.payload_type).signatures
-    first = made.signatures[: MOST_SIGNATURES - len(more)]
-    again = Envelope(made.payload, made.payload_type, (*first, *more)).to_dict()
+    added = Envelope.sign(envelope.payload, fresh, payload_type=envelope.payload_type).signatures
+    earlier = envelope.signatures[: MOST_SIGNATURES - len(added)]  # readers refuse an envelope with more
+    again = replace(envelope, signatures=(*earlier, *added)).to_dict()
     files.write_bytes(path, to_bytes(again))
     return again
 
 
 def _kept(path: Path, ticket: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = loads(read_limited(path), "certificate")
-        if parse(Envelope.from_dict(found).payload)["ticket"] != ticket:
+        certificate: dict[str, Any] = loads(read_limited(path), "certificate")
+        if parse(Envelope.from_dict(certificate).payload)["ticket"] != ticket:
             raise FormatError(f"it is not that of ticket {ticket!r}.")
     except FormatError as problem:
         raise CorruptError(
             f"the certificate kept in {path} is damaged ({problem}) Restore it, or remove it to have another one made."
         ) from problem
-    return found
+    return certificate
 
 
 def certify_run(run: str | Path, ticket: str, *, due: str | datetime | None = None) -> dict[str, Any]:
-    """Return the certificate of a settled ticket of an in-process run, signed with the run's own key.
-
-    Raises:
-        NotFoundError: there is no such run or ticket, or the ticket is not settled.
-    """
+    """Return the certificate of a settled ticket of an in-process run, signed with the run's own key; see `certify`."""
     folder = Path(run)
     if not (folder / "federation.toml").exists():
         raise NotFoundError(f"there is no run in {folder}. Check the path.")
@@ -115,19 +106,15 @@ def opening(store: ServerStore, ticket: str) -> Opening:
     """Return the secret that opens a requester's part of its certificate. Send it to that client only, authenticated.
 
     The salts of shard and model are included only while both are still the certificate's; they are erased with them.
-
-    Raises:
-        NotFoundError: this ticket has no certificate yet.
     """
     receipt, log = store.receipt(ticket), Log.of(store)
-    key = log.receipt_key(log.settled(ticket)).hex()
+    secret = Opening(log.receipt_key(log.settled(ticket)).hex())
     shard, model = store.shard(receipt.client), store.model()
-    found = Opening(key)
     if shard is not None and shard_commitment(shard.salt, shard.digest) == receipt.after["shard"]:
-        found = Opening(key, shard.salt.hex(), shard.digest, shard.rows)
+        secret = replace(secret, salt=shard.salt.hex(), digest=shard.digest, rows=shard.rows)
     if model is not None and model_commitment(model.salt, model.digest) == receipt.after["model"]:
-        found = dataclasses.replace(found, model_salt=model.salt.hex())
-    return found
+        secret = replace(secret, model_salt=model.salt.hex())
+    return secret
 
 
 def kept_at(store: ServerStore, ticket: str) -> Path:

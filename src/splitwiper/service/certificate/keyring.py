@@ -12,8 +12,7 @@ from typing import Any
 
 from splitwiper.errors import StoreError
 from splitwiper.service.certificate.canonical import dumps, loads
-from splitwiper.service.certificate.envelope import Envelope
-from splitwiper.service.certificate.keys import PublicKey, SigningKey
+from splitwiper.service.certificate.envelope import Envelope, PublicKey, SigningKey
 from splitwiper.service.certificate.log import Log
 from splitwiper.service.certificate.standing import Keys, Revocation, succeed
 from splitwiper.store import ServerStore, files, ledger
@@ -52,7 +51,8 @@ class Keyring:
         if self._private.stat().st_mode & 0o077:
             raise StoreError(f"{self._private} can be read by others: chmod 600 it, and rotate if somebody has.")
         key = SigningKey.from_pem(self._private.read_bytes())
-        self._list(key.public)  # listed before it signs anything
+        # listed before it signs anything: third parties must find the key of every signature
+        _keep(self.path_of(key.public), key.public.pem())
         return key
 
     def rotate(self) -> SigningKey:
@@ -63,9 +63,7 @@ class Keyring:
         old, new = self.key() if self._private.exists() else None, SigningKey.generate()
         files.make_folder(self.folder)
         if old is not None:
-            folder = self.folder / "succession"
-            files.make_folder(folder)
-            files.write_bytes(folder / f"{new.public.id}.json", dumps(succeed(old, new.public)), replace=False)
+            _keep(self.folder / "succession" / f"{new.public.id}.json", dumps(succeed(old, new.public)))
         # the succession is on disk before the old key is gone: otherwise clients could never follow
         files.write_bytes(self._private, new.pem())
         return self.key()
@@ -76,45 +74,34 @@ class Keyring:
         The present key is rotated first if it is the one to revoke. The then present key signs the revocation, and the
         ledger gets an entry. If the process is killed in between, repeating the call completes it.
 
-        Args:
-            store: the server's store that this ring belongs to.
-            key: the key to revoke, one of `public`.
-            reason: the reason, which everybody can read.
-            size: the last ledger size that counts, by default the present one; smaller if the key was stolen earlier.
+        ``key`` is one of `public`. The size is the ledger's present one by default; smaller if the key was stolen
+        earlier. Everybody can read the reason.
         """
         # a revoked key must not sign its own revocation, nor anything after it
         if self._private.exists() and self.key().public == key:
             self.rotate()
         present, log = self.key(), Log.begin(store)
-        path = self.folder / "revoked" / f"{key.id}.json"
-        files.make_folder(path.parent)
-        if not path.exists():
-            revocation = Revocation(
-                federation=store.federation,
-                revoked=key.raw.hex(),
-                by=present.public.raw.hex(),
-                size=log.head(size).size,
-                time=now(),
-                reason=reason,
-            )
-            files.write_bytes(path, dumps(revocation.sign(present)), replace=False)
-        made = Envelope.from_bytes(path.read_bytes())
-        revocation = Revocation(**loads(made.payload, "revocation of a key"))
+        revoked, by = key.raw.hex(), present.public.raw.hex()
+        revocation = Revocation(store.federation, revoked, by, log.head(size).size, now(), reason)
+        signed, path = revocation.envelope(present), self.folder / "revoked" / f"{key.id}.json"
+        Revocation.unpack(signed)  # refuses a reason that nobody would accept, before anything is written
+        # not replaced: the file may be from a call that was killed before it wrote the entry, and then it counts
+        _keep(path, dumps(signed.to_dict()))
+        envelope = Envelope.from_bytes(path.read_bytes())
+        revocation = Revocation.unpack(envelope)
         with store.database.change() as db:
-            # the file may be from a call that was killed before it wrote the entry
-            if not any(e.get("kind") == ENTRY and e.get("key") == key.id for e in ledger.entries(store.database)):
-                entry = {"kind": ENTRY, "key": key.id, "size": revocation.size, "time": revocation.time}
-                statement = hashlib.sha256(made.payload).hexdigest()
-                ledger.append(db, {**entry, "reason": revocation.reason, "statement": statement})
+            for entry in ledger.entries(store.database):
+                if entry.get("kind") == ENTRY and entry.get("key") == key.id:
+                    return revocation
+            entry = {"kind": ENTRY, "key": key.id, "size": revocation.size, "time": revocation.time}
+            statement = hashlib.sha256(envelope.payload).hexdigest()
+            ledger.append(db, {**entry, "reason": revocation.reason, "statement": statement})
         return revocation
 
     def statements(self) -> list[dict[str, Any]]:
         """Return statements by keys about each other: on their successors, and on revoked keys."""
-        found = []
-        for name in ("succession", "revoked"):
-            for path in sorted((self.folder / name).glob("*.json")):
-                found.append(loads(path.read_bytes(), "statement about keys"))
-        return found
+        paths = [*sorted(self.folder.glob("succession/*.json")), *sorted(self.folder.glob("revoked/*.json"))]
+        return [loads(path.read_bytes(), "statement about keys") for path in paths]
 
     def keys(self) -> Keys:
         """Return the public halves of all keys that ever signed, with revocations."""
@@ -131,7 +118,9 @@ class Keyring:
     def _listed(self) -> list[Path]:
         return sorted((self.folder / "public").glob("*.pem"))
 
-    def _list(self, key: PublicKey) -> None:
-        if not (path := self.path_of(key)).exists():
-            files.make_folder(path.parent)
-            files.write_bytes(path, key.pem(), replace=False)
+
+def _keep(path: Path, data: bytes) -> None:
+    """Write a file, and its folder, unless it exists."""
+    if not path.exists():
+        files.make_folder(path.parent)
+        files.write_bytes(path, data, replace=False)

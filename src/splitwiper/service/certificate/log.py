@@ -72,10 +72,7 @@ def receipt_mark(key: bytes, digest: str) -> str:
 class Log:
     """A server's ledger, seen as a Merkle tree.
 
-    Args:
-        entries: the ledger's entries.
-        salt: the secret from which blinding bytes are derived.
-        before: the same ledger at an earlier or equal size, whose leaves are reused.
+    Blinding bytes are derived from ``salt``. The leaves of ``before``, the same ledger at an earlier size, are reused.
     """
 
     def __init__(self, entries: Sequence[Mapping[str, Any]], salt: bytes, *, before: Log | None = None) -> None:
@@ -86,10 +83,10 @@ class Log:
 
     @classmethod
     def of(cls, store: ServerStore) -> Log:
-        """Return the ledger of a server that has shown it before. Entries read through this store before are reused.
+        """Return the ledger of a server that has shown it before; others need `begin`.
 
         Raises:
-            NotFoundError: it has never been shown; see `begin`.
+            NotFoundError: it has never been shown.
             CorruptError: the ledger's chain is broken.
         """
         salt = store.database.meta(LEDGER_SALT)
@@ -105,11 +102,7 @@ class Log:
 
     @classmethod
     def begin(cls, store: ServerStore) -> Log:
-        """Return a server's ledger, and draw its salt if it has never been shown.
-
-        Raises:
-            CorruptError: the ledger's chain is broken.
-        """
+        """Return a server's ledger, and draw its salt if it has never been shown; see `of`."""
         if store.database.meta(LEDGER_SALT) is None:
             with store.database.change() as db:
                 cls.prepare(db)
@@ -121,11 +114,7 @@ class Log:
         db.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (LEDGER_SALT, secrets.token_hex(32)))
 
     def head(self, size: int | None = None) -> TreeHead:
-        """Return the head now, or when the ledger had ``size`` entries.
-
-        Raises:
-            InputError: it never had that size.
-        """
+        """Return the head now, or when the ledger had ``size`` entries; `InputError` if it never had."""
         size = self._size(size)
         return TreeHead(size, self._tree.root(size).hex())
 
@@ -135,10 +124,6 @@ class Log:
             if entry["kind"] == "model":
                 return entry["model"] or ""
         return ""
-
-    def inclusion(self, seq: int, size: int | None = None) -> list[str]:
-        """Return the proof that entry ``seq`` (from 1) is in the ledger of ``size`` entries."""
-        return [item.hex() for item in self._tree.inclusion(seq - 1, self._size(size))]
 
     def consistency(self, old: int, new: int | None = None) -> list[str]:
         """Return the proof that the ledger of ``old`` entries is a prefix of the ledger of ``new`` entries."""
@@ -162,11 +147,8 @@ class Log:
         return mac(self._salt, "receipt", seq)
 
     def settled(self, ticket: str) -> int:
-        """Return the number of the entry that settled a ticket.
-
-        Raises:
-            NotFoundError: no entry did.
-        """
+        """Return the number of the entry that settled a ticket, or raise `NotFoundError`."""
+        # the first: an entry that a server appends later must not change what a certificate showed
         for entry in self.entries:
             if entry.get("kind") == "settled" and entry.get("ticket") == ticket:
                 return int(entry["seq"])
@@ -178,15 +160,11 @@ class Log:
             **self.head(size).to_dict(),
             "entry": self.shown(seq),
             "blind": self.blind(seq).hex(),
-            "proof": self.inclusion(seq, size),
+            "proof": [item.hex() for item in self._tree.inclusion(seq - 1, self._size(size))],
         }
 
     def newest(self, kind: str, **fields: str) -> int:
-        """Return the number of the newest entry of a kind with these fields.
-
-        Raises:
-            NotFoundError: there is none.
-        """
+        """Return the number of the newest entry of a kind with these fields, or raise `NotFoundError`."""
         for entry in reversed(self.entries):
             if entry.get("kind") == kind and all(entry.get(name) == value for name, value in fields.items()):
                 return int(entry["seq"])

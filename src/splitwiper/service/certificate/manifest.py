@@ -29,8 +29,6 @@ class Opening:
     Attributes:
         receipt_key: opens the ledger entry's HMAC of the receipt.
         salt: opens the commitment to the shard; empty if there is no shard, or it was replaced.
-        digest: the shard's digest.
-        rows: the number of rows in the shard.
         model_salt: opens the commitment to the model; empty if there is no model, or it was replaced.
     """
 
@@ -46,11 +44,7 @@ class Opening:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Opening:
-        """Return the opening in the values that `to_dict` gives.
-
-        Raises:
-            FormatError: they are not an opening.
-        """
+        """Return the opening in the values that `to_dict` gives, or raise `FormatError`."""
         try:
             opening = cls(**values)
             bytes.fromhex(opening.receipt_key + opening.salt + opening.model_salt)

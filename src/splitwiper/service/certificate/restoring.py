@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from splitwiper.errors import FormatError
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.keyring import Keyring
 from splitwiper.service.certificate.log import Log, TreeHead, shows
-from splitwiper.service.certificate.signed import SignedMessage
+from splitwiper.service.certificate.signed import Count, OptionalText, Reason, SignedMessage
 from splitwiper.service.certificate.standing import Keys
 from splitwiper.store import ServerStore, ledger
 from splitwiper.store.tickets import now
@@ -28,28 +30,17 @@ MARK = "restored"
 
 @dataclass(frozen=True)
 class Restored(SignedMessage):
-    """A record that a store was restored from a backup, signed by the server.
-
-    Attributes:
-        federation: the id of the store.
-        size: the number of entries in the backup's ledger.
-        root: the Merkle root over them.
-        time: the time of the restoration.
-        reason: the operator's reason, in words.
-    """
+    """The server's record that its store was restored from a backup, whose ledger had this size and root."""
 
     PAYLOAD_TYPE = "application/vnd.splitwiper.restored+json"
     TITLE = "a statement about a restored backup"
     SIGNER = ""
-    MAY_BE_EMPTY = ("federation", "root", "time", "reason")
-    LONGEST = 1000
-    SPELLED: ClassVar = {"size": "from"}
 
-    federation: str
-    size: int
-    root: str
-    time: str
-    reason: str
+    federation: OptionalText
+    size: Annotated[Count, Field(alias="from")]
+    root: OptionalText
+    time: OptionalText
+    reason: Reason
 
     @property
     def name(self) -> str:
@@ -72,31 +63,31 @@ def record(server_store: ServerStore, reason: str) -> Restored:
 
 def shown(log: Log) -> list[dict[str, Any]]:
     """Return every entry about a restored backup with the proof that it is in the ledger, oldest first."""
-    proved = [log.proof(int(entry["seq"])) for entry in log.entries if entry.get("kind") == ENTRY]
-    return [{name: one[name] for name in ("entry", "blind", "proof")} for one in proved]
+    items = []
+    for entry in log.entries:
+        if entry.get("kind") == ENTRY:
+            proof = log.proof(int(entry["seq"]))
+            # the head is left out: the answer carries it once, signed
+            items.append({name: proof[name] for name in ("entry", "blind", "proof")})
+    return items
 
 
 def read_restored(item: Mapping[str, Any], head: TreeHead, keys: Keys) -> Restored:
-    """Read one such entry, and check that it is in a ledger and signed.
+    """Read one item of `shown`'s result, and check that it is in a ledger and signed, or raise `FormatError`.
 
-    Args:
-        item: one item of `shown`'s result.
-        head: the head of the ledger that it must be in, signed by a key in good standing.
-        keys: the server's keys.
-
-    Raises:
-        FormatError: it is malformed, not in the ledger, or not signed.
+    ``head`` is the head of the ledger that it must be in, signed by a key in good standing.
     """
     try:
-        entry, shown = dict(item["entry"]), {**item, **asdict(head)}
-        made = Envelope.from_dict(entry["statement"])
-        found, place = Restored.unpack(made), (entry["kind"], entry["seq"], entry["from"], entry["root"])
+        entry = dict(item["entry"])
+        envelope = Envelope.from_dict(entry["statement"])
+        restored, stated = Restored.unpack(envelope), (entry["kind"], entry["seq"], entry["from"], entry["root"])
     except (KeyError, TypeError, ValueError) as problem:
         raise FormatError("this is not an entry about a restored backup.") from problem
-    if place != (ENTRY, found.size + 1, found.size, found.root):
+    # the entry comes right after the backup's own: at another place it would explain another gap
+    if stated != (ENTRY, restored.size + 1, restored.size, restored.root):
         raise FormatError("the entry does not say what was signed about the restored backup.")
-    if not keys.signed(made):
+    if not keys.signed(envelope):
         raise FormatError("no key of the server in good standing signed the statement about a restored backup.")
-    if not shows(shown):
+    if not shows({**item, **asdict(head)}):
         raise FormatError("the entry about a restored backup is not in the ledger that is shown.")
-    return found
+    return restored

@@ -1,44 +1,81 @@
 """Signed messages: a dataclass's fields as canonical JSON in a DSSE envelope, signed with the key that it names.
 
-Each message is a frozen dataclass that inherits from `SignedMessage`. The types of its fields determine what is
-accepted when it is read: short printable texts, counts, lists of either, or a small mapping of texts.
+Each message is a frozen dataclass that inherits from `SignedMessage`. The types of its fields, such as `Text` and
+`Count`, say what pydantic accepts when a message is read. Unknown, missing and mistyped fields are refused. Sequences
+are marked `FailFast`: without it, a message of 32,000 wrong elements would have as many errors, and collecting them
+stops the service for everybody.
+
+A site signs its registration, requests to be forgotten, and every shard or withdrawal. Its key is made at the site and
+never leaves it; it does not come from the operator's authority. So an issuer of certificates cannot make requests in a
+client's name. A thief of the site's TLS key can connect in its name, but can neither replace nor withdraw its shard. A
+server that trains on a shard other than the site's has no signature to show for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Self
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AfterValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from splitwiper.errors import FormatError
 from splitwiper.service.certificate.canonical import dumps, loads_canonical
-from splitwiper.service.certificate.envelope import Envelope
-from splitwiper.service.certificate.keys import PublicKey, SigningKey
+from splitwiper.service.certificate.envelope import Envelope, PublicKey, SigningKey
+
+
+def printable(text: str) -> str:
+    """Refuse a text that could not be shown on a terminal as it is."""
+    if not text.isprintable():
+        raise ValueError("it has characters that cannot be printed")
+    return text
+
+
+OptionalText = Annotated[str, Field(max_length=200), AfterValidator(printable)]
+"""A short printable text, which may be empty."""
+Text = Annotated[OptionalText, Field(min_length=1)]
+Reason = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
+# JSON readers of other languages keep integers exact up to 2**53 only
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+# one spelling of each value: a key with two would have two identities for the comparisons that follow
+Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Key = Hash
+"""An Ed25519 public key in hex."""
+
+
+def refusal(problem: ValidationError) -> str:
+    """Return why a message was refused: its first field that is wrong."""
+    first = problem.errors(include_url=False, include_context=False)[0]
+    # names and values are the sender's: shown with repr, and cut before that, since they may be long
+    field, value = ".".join(map(str, first["loc"]))[:60], first["input"]
+    value = value[:60] if isinstance(value, str) else reprlib.repr(value)[:60]
+    known = {"missing": "is missing", "unexpected_keyword_argument": "is unknown", "extra_forbidden": "is unknown"}
+    reason = known.get(first["type"], f"is {value!r}: {first['msg']}")
+    return f"its field {field!r} {reason}"
 
 
 @dataclass(frozen=True)
 class SignedMessage:
-    """A message signed with the key that it names."""
+    """A message signed with the key that it names.
 
+    Fields of several messages: ``federation`` is the id of the server's store, so that a message counts nowhere else;
+    ``made`` or ``time`` is the time by the signer's clock; ``key`` is the public key that signs.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
     PAYLOAD_TYPE: ClassVar[str]
     """The envelope's payload type, which is signed too, so that a message cannot pass for one of another kind."""
     TITLE: ClassVar[str]
     """What errors call it, with an article."""
     SIGNER: ClassVar[str] = "key"
-    """The field with the signing public key, as 64 lower-case hexadecimal digits; empty if no field names it."""
-    MAY_BE_EMPTY: ClassVar[tuple[str, ...]] = ()
-    """Fields whose text may be empty."""
-    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Fields whose text must be one of these."""
-    LONGEST: ClassVar[int] = 200
-    """The largest number of characters in a text."""
-    SPELLED: ClassVar[Mapping[str, str]] = {}
-    """Names of fields in the payload, if Python does not allow them as names of attributes."""
+    """The field with the public key that signs; empty if no field names it."""
 
     def envelope(self, key: SigningKey) -> Envelope:
         """Return the message in an envelope signed with ``key``."""
-        payload = {self.SPELLED.get(name, name): value for name, value in asdict(self).items()}
-        return Envelope.sign(dumps(payload), [key], payload_type=self.PAYLOAD_TYPE)
+        values = self._adapter().dump_python(self, by_alias=True, warnings=False)
+        return Envelope.sign(dumps(values), [key], payload_type=self.PAYLOAD_TYPE)
 
     def sign(self, key: SigningKey) -> dict[str, Any]:
         """Return the message as a signed DSSE envelope, in plain values."""
@@ -51,71 +88,90 @@ class SignedMessage:
 
     @classmethod
     def read(cls, envelope: Mapping[str, Any]) -> Self:
-        """Return a message signed with the key that it names. The caller decides whether to trust that key.
-
-        Raises:
-            FormatError: it is not such a message, or its signature is wrong.
-        """
-        made = Envelope.from_dict(envelope)
-        message = cls.unpack(made)
-        if not made.signers([message.signer]):
+        """Return a message signed with the key that it names, or raise `FormatError`. The caller decides on the key."""
+        signed = Envelope.from_dict(envelope)
+        message = cls.unpack(signed)
+        if not signed.signers([message.signer]):
             raise FormatError(f"this is not {cls.TITLE}: its signature is not that of the key it names.")
         return message
 
     @classmethod
-    def unpack(cls, made: Envelope) -> Self:
-        """Return the message in an envelope, without checking the signature.
-
-        Raises:
-            FormatError: it is not such a message.
-        """
+    def unpack(cls, envelope: Envelope) -> Self:
+        """Return the message in an envelope without checking the signature, or raise `FormatError`."""
         wrong = f"this is not {cls.TITLE}"
-        if made.payload_type != cls.PAYLOAD_TYPE:
-            raise FormatError(f"{wrong}: its type is {made.payload_type[:60]!r}, not {cls.PAYLOAD_TYPE!r}.")
-        found = loads_canonical(made.payload, cls.TITLE.partition(" ")[2])
-        spelled = {field.name: cls.SPELLED.get(field.name, field.name) for field in fields(cls)}
-        if not isinstance(found, dict) or found.keys() != set(spelled.values()):
-            raise FormatError(f"{wrong}: it has other fields than {', '.join(spelled.values())}.")
-        values: dict[str, Any] = {}
-        for field in fields(cls):
-            value = found[spelled[field.name]]
-            if not cls._fits(field.name, str(field.type), value):
-                raise FormatError(f"{wrong}: its {spelled[field.name]} is {str(value)[:60]!r}.")
-            values[field.name] = tuple(value) if isinstance(value, list) else value
-        return cls(**values)
+        if envelope.payload_type != cls.PAYLOAD_TYPE:
+            raise FormatError(f"{wrong}: its type is {envelope.payload_type[:60]!r}, not {cls.PAYLOAD_TYPE!r}.")
+        # first: pydantic would accept duplicate keys and other spellings of the same values
+        loads_canonical(envelope.payload, cls.TITLE.partition(" ")[2])
+        try:
+            message: Self = cls._adapter().validate_json(envelope.payload)
+        except ValidationError as problem:
+            raise FormatError(f"{wrong}: {refusal(problem)}.") from problem
+        return message
 
     @classmethod
-    def _fits(cls, name: str, kind: str, value: Any) -> bool:
-        """Return whether a value is valid for a field of this type."""
-        # one spelling of each key: two would be two identities for the comparisons that follow
-        if name == cls.SIGNER and not is_key(value):
-            return False
-        if name in cls.CHOICES:
-            return value in cls.CHOICES[name]
-        if kind == "str":
-            return (value == "" and name in cls.MAY_BE_EMPTY) or _is_text(value, cls.LONGEST)
-        return _KINDS[kind](value)
+    @cache
+    def _adapter(cls) -> TypeAdapter[Any]:
+        return TypeAdapter(cls)
 
 
-def is_key(value: Any) -> bool:
-    """Return whether a value is an Ed25519 key in the one spelling that is accepted: 64 lower-case hex digits."""
-    return isinstance(value, str) and len(value) == 64 and all(character in "0123456789abcdef" for character in value)
+@dataclass(frozen=True)
+class Registration(SignedMessage):
+    """A site's statement of its signing key. Signing with that key proves that the site holds the private half."""
+
+    PAYLOAD_TYPE = "application/vnd.splitwiper.registration+json"
+    TITLE = "a signed registration"
+
+    federation: Text
+    client: Text
+    made: Text
+    key: Key
 
 
-def _is_text(value: Any, longest: int = SignedMessage.LONGEST) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= longest and value.isprintable()
+@dataclass(frozen=True)
+class SignedRequest(SignedMessage):
+    """A request as a client signs it. It does not say what is to be forgotten.
+
+    Attributes:
+        ticket: the request's id, drawn by the client: sending the request again repeats the same one.
+        commitment: commits to the rows that the client suppresses; only the client can open it.
+    """
+
+    PAYLOAD_TYPE = "application/vnd.splitwiper.request+json"
+    TITLE = "a signed request"
+
+    federation: Text
+    client: Text
+    ticket: Text
+    level: Annotated[str, Field(pattern="^(class|sample|client)$")]
+    commitment: Text
+    made: Text
+    key: Key
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**53
+@dataclass(frozen=True)
+class ShardStatement(SignedMessage):
+    """A site's statement of its current shard, or that it has none.
 
+    Attributes:
+        serial: a number larger than in every earlier statement, so that an old one cannot be replayed.
+        digest: the shard's digest; empty if the shard is withdrawn.
+        commitment: the commitment to the shard, under the site's own salt; empty if it is withdrawn.
+        codebook: the name of the codebook that its label codes come from; empty if labels are not hidden.
+        outputs: the number of codes in that codebook.
+        tickets: the requests that it answers.
+    """
 
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    "int": _is_count,
-    "tuple[int, ...]": lambda value: isinstance(value, list) and len(value) <= 10_000 and all(map(_is_count, value)),
-    "tuple[str, ...]": lambda value: isinstance(value, list) and len(value) <= 1000 and all(map(_is_text, value)),
-    "Mapping[str, str]": lambda value: (
-        isinstance(value, dict) and len(value) <= 64 and all(isinstance(text, str) for text in value.values())
-    ),
-}
-"""Validators of field values, by the type's spelling in the dataclass."""
+    PAYLOAD_TYPE = "application/vnd.splitwiper.shard+json"
+    TITLE = "a signed statement about a shard"
+
+    federation: Text
+    client: Text
+    serial: Count
+    digest: OptionalText
+    commitment: OptionalText
+    codebook: OptionalText
+    outputs: Count
+    tickets: Annotated[tuple[Text, ...], Field(max_length=1000), FailFast()]
+    made: Text
+    key: Key

@@ -12,20 +12,23 @@ one, so a thief of an old key cannot revoke its successors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
 
 from splitwiper.errors import FormatError, NotFoundError
 from splitwiper.service.certificate.canonical import loads
-from splitwiper.service.certificate.envelope import Envelope, read_limited
-from splitwiper.service.certificate.keys import PublicKey, SigningKey, read_public
-from splitwiper.service.certificate.signed import SignedMessage, is_key
+from splitwiper.service.certificate.envelope import Envelope, PublicKey, SigningKey, read_limited, read_public
+from splitwiper.service.certificate.signed import Count, Key, OptionalText, Reason, SignedMessage, Text
 
 LARGEST = 1 << 40
 """The largest plausible number of ledger entries."""
 STATEMENTS = "statements.json"
 """File next to public keys in a folder: successions and revocations, as a list of envelopes."""
+_Message = TypeVar("_Message", bound=SignedMessage)
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,9 @@ class Succession(SignedMessage):
     PAYLOAD_TYPE = "application/vnd.splitwiper.succession+json"
     TITLE = "a succession of keys"
     SIGNER = "old"
-    SPELLED: ClassVar = {"old": "from", "new": "to"}
 
-    old: str
-    new: str
+    old: Annotated[Key, Field(alias="from")]
+    new: Annotated[Key, Field(alias="to")]
 
 
 def succeed(old: SigningKey, new: PublicKey) -> dict[str, Any]:
@@ -51,26 +53,21 @@ class Revocation(SignedMessage):
     """A statement that a key's signatures no longer count from some point on.
 
     Attributes:
-        federation: the id of the store whose keys these are.
-        revoked: the public key, in hex.
-        by: the public key that signs this, in hex.
+        by: the public key that signs this.
         size: the size of the largest ledger for which signatures of the revoked key count.
-        time: the time of the revocation.
         reason: the operator's reason, in words.
     """
 
     PAYLOAD_TYPE = "application/vnd.splitwiper.revocation+json"
     TITLE = "a revocation of a key"
     SIGNER = "by"
-    MAY_BE_EMPTY = ("federation", "time", "reason")
-    LONGEST = 1000
 
-    federation: str
-    revoked: str
-    by: str
-    size: int
-    time: str
-    reason: str
+    federation: OptionalText
+    revoked: Text
+    by: Key
+    size: Count
+    time: OptionalText
+    reason: Reason
 
     @classmethod
     def of_disputed(cls, key: PublicKey) -> Revocation:
@@ -100,29 +97,25 @@ class Keys:
     @classmethod
     def of(cls, known: Iterable[PublicKey], statements: Sequence[Mapping[str, Any]]) -> Keys:
         """Return the keys that follow from known ones, with the revocations that count."""
-        steps = _steps(statements)
+        steps: dict[str, set[str]] = {}
+        for succession in _correct(Succession, statements):
+            steps.setdefault(succession.old, set()).add(succession.new)
         keys = _followed(known, steps)
-        by_raw = {key.raw.hex(): key for key in keys}
         revoked: dict[str, Revocation] = {}
-        for statement in statements:
-            try:
-                revocation = Revocation.read(statement)
-            except FormatError:  # it is a succession, or not correctly signed
-                continue
+        for revocation in _correct(Revocation, statements):
             # only a successor may revoke: otherwise a thief of an old key could revoke the keys after it
-            revoked_key = by_raw.get(revocation.revoked)
-            if revoked_key is None or revocation.by not in _after(revocation.revoked, steps, by_raw):
+            key = keys.get(revocation.revoked)
+            if key is None or revocation.by not in _after(revocation.revoked, steps, keys):
                 continue
-            earlier = revoked.get(revoked_key.id)
-            if earlier is None or revocation.size < earlier.size:  # of several, the strictest counts
-                revoked[revoked_key.id] = revocation
-        for raw, key in by_raw.items():
+            if key.id not in revoked or revocation.size < revoked[key.id].size:  # of several, the strictest counts
+                revoked[key.id] = revocation
+        for raw, key in keys.items():
             successors = steps.get(raw, set())
             # more than one party has used a key that named several successors, unless a known one settles it; one of
             # the successors may have revoked it already
-            if len(successors) > 1 and not successors & by_raw.keys():
+            if len(successors) > 1 and not successors & keys.keys():
                 revoked.setdefault(key.id, Revocation.of_disputed(key))
-        return cls(keys, revoked)
+        return cls(tuple(keys.values()), revoked)
 
     def __iter__(self) -> Iterator[PublicKey]:
         return iter(self.keys)
@@ -145,20 +138,16 @@ class Keys:
         Such a signature may be the server's own or a thief's. Only a head signed by a key in good standing, with a
         proof that both are of one ledger, can tell.
         """
-        # only sizes before the revocation are doubtful; after it, the signature is worth nothing
-        for key in envelope.signers(key for key in self.keys if key.id in self.revoked):
-            if size <= self.revoked[key.id].size:
-                return self.revoked[key.id]
+        for key in envelope.signers(self.keys):
+            revocation = self.revoked.get(key.id)
+            # only sizes before the revocation are doubtful; after it, the signature is worth nothing
+            if revocation is not None and size <= revocation.size:
+                return revocation
         return None
 
 
 def read_keys(paths: Iterable[Path]) -> Keys:
-    """Read keys and statements about them: ``.pem`` files, ``.json`` files of statements, or folders of both.
-
-    Raises:
-        NotFoundError: there is none.
-        FormatError: a file is neither.
-    """
+    """Read keys and statements about them: ``.pem`` files, ``.json`` files of statements, or folders of both."""
     known, statements = list[PublicKey](), list[Mapping[str, Any]]()
     for path in paths:
         if path.suffix == ".json" and not path.is_dir():
@@ -171,57 +160,46 @@ def read_keys(paths: Iterable[Path]) -> Keys:
 
 
 def read_statements(path: Path) -> list[Mapping[str, Any]]:
-    """Read a file with one statement about keys, or a list of them. Signatures are not checked.
-
-    Raises:
-        NotFoundError: there is no such file.
-        FormatError: it contains something else.
-    """
+    """Read a file with one statement about keys, or a list of them. Signatures are not checked."""
     if not path.is_file():
         raise NotFoundError(f"there is no file {path}. Check the path.")
-    found = loads(read_limited(path), "statement about keys")
-    listed = found if isinstance(found, list) else [found]
-    if not all(isinstance(one, dict) and "payloadType" in one for one in listed):
+    content = loads(read_limited(path), "statement about keys")
+    listed = content if isinstance(content, list) else [content]
+    if not all(isinstance(statement, dict) and "payloadType" in statement for statement in listed):
         raise FormatError(f"{path} holds no statements about keys: give what the server's folder 'signing' has.")
     return listed
 
 
-def _steps(statements: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
-    """Return the successors that keys have named, in hex; statements that are not correct successions are ignored."""
-    steps: dict[str, set[str]] = {}
+def _correct(kind: type[_Message], statements: Sequence[Mapping[str, Any]]) -> list[_Message]:
+    """Return the statements of one kind; others, and those that are not correctly signed, are ignored."""
+    correct = []
     for statement in statements:
-        try:
-            made = Succession.read(statement)
-        except FormatError:
-            continue
-        if is_key(made.new):
-            steps.setdefault(made.old, set()).add(made.new)
-    return steps
+        with suppress(FormatError):
+            correct.append(kind.read(statement))
+    return correct
 
 
-def _followed(known: Iterable[PublicKey], steps: Mapping[str, set[str]]) -> tuple[PublicKey, ...]:
-    """Return the known keys and every key that follows from them: each was signed by the key before it.
+def _followed(known: Iterable[PublicKey], steps: Mapping[str, set[str]]) -> dict[str, PublicKey]:
+    """Return the known keys and every key that follows from them, by hex: each was signed by the key before it.
 
     Of two successors of one key, a known one counts; if neither is known, neither counts.
     """
-    found = {key.raw.hex(): key for key in known}
-    fresh = list(found)
-    while fresh:
-        successors = steps.get(fresh.pop(), set())
-        if len(successors) == 1 and not successors & found.keys():
+    keys = {key.raw.hex(): key for key in known}
+    unfollowed = list(keys)
+    while unfollowed:
+        successors = steps.get(unfollowed.pop(), set())
+        if len(successors) == 1 and not successors & keys.keys():
             (raw,) = successors
-            found[raw] = PublicKey(bytes.fromhex(raw))
-            fresh.append(raw)
-    return tuple(found.values())
+            keys[raw] = PublicKey(bytes.fromhex(raw))
+            unfollowed.append(raw)
+    return keys
 
 
 def _after(key: str, steps: Mapping[str, set[str]], known: Iterable[str]) -> set[str]:
     """Return all known keys that came after one."""
-    found, fresh = set[str](), {key}
-    while fresh:
-        named = set[str]()
-        for old in fresh:
-            named |= steps.get(old, set())
-        fresh = named.intersection(known) - found
-        found |= fresh
-    return found
+    later, newest = set[str](), {key}
+    while newest:
+        successors = set[str]().union(*(steps.get(old, set()) for old in newest))
+        newest = successors.intersection(known) - later
+        later |= newest
+    return later

@@ -20,8 +20,8 @@ The labels' group key is independent of all this: it stays secret from the CA's 
 
 from splitwiper.service.identity.authority import Authority
 from splitwiper.service.identity.contexts import client_context, server_context
+from splitwiper.service.identity.index import Issued
 from splitwiper.service.identity.names import Principal
-from splitwiper.service.identity.records import Issued
 from splitwiper.service.identity.tokens import Token, Tokens
 from splitwiper.service.identity.trust import Trust, identity_in
 

@@ -1,23 +1,33 @@
-"""X.509: certificates of CAs, servers, clients, operators and auditors, and revocation lists."""
+"""X.509: private keys, certificates of CAs, servers, clients, operators and auditors, and revocation lists."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization as form
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from splitwiper.errors import IdentityError
+from splitwiper.errors import CorruptError, IdentityError, InputError
 from splitwiper.service.identity.names import PRINCIPALS, urn
+from splitwiper.store.keys import check_private
 
 EARLIER = timedelta(minutes=5)
 """How long before their issue certificates become valid, to allow for clocks that differ."""
+PASSPHRASE = "SPLITWIPER_CA_PASSPHRASE"  # noqa: S105
+"""The environment variable with the passphrase of the CA's keys."""
+REMEDY = "replace it with 'splitwiper certs rotate' if somebody may have"
+"""What to do about a private key that others could read."""
+_LEAST = 16
 
 
 @dataclass(frozen=True)
@@ -59,10 +69,7 @@ def leaf_certificate(
 ) -> x509.Certificate:
     """Return a certificate for a server (with its hosts), or for a client, operator or auditor (with its identity).
 
-    It expires with the CA's certificate at the latest.
-
-    Raises:
-        IdentityError: the CA's own certificate is not valid now.
+    It expires with the CA's certificate at the latest. If that is not valid now, `IdentityError` is raised.
     """
     begin, end = by.certificate.not_valid_before_utc, by.certificate.not_valid_after_utc
     if not begin <= now < end:
@@ -136,6 +143,7 @@ def _signed(
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(end)
+        # no CA below this one: servers look for the issuer of a certificate among the CAs that they trust
         .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
@@ -151,3 +159,48 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
+
+
+def new_key() -> EllipticCurvePrivateKey:
+    """Return a fresh key on the curve P-256."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def passphrase(given: str | None) -> bytes | None:
+    """Return the given passphrase, or the environment's; ``None`` if there is none."""
+    text = given if given is not None else os.environ.get(PASSPHRASE, "")
+    return text.encode() or None
+
+
+def check_passphrase(secret: bytes | None) -> None:
+    """Refuse a guessable passphrase for a new key, because the file's format slows guessing only a little."""
+    if secret is not None and len(secret) < _LEAST:
+        raise InputError(
+            f"the passphrase in {PASSPHRASE} has {len(secret)} bytes and must have at least {_LEAST}: make one with "
+            "'openssl rand -base64 24', or unset the variable to keep the CA's key without one."
+        )
+
+
+def key_pem(key: EllipticCurvePrivateKey, *, secret: bytes | None = None) -> bytes:
+    """Return a private key as PKCS #8, encrypted if there is a passphrase."""
+    how = form.NoEncryption() if secret is None else form.BestAvailableEncryption(secret)
+    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, how)
+
+
+def read_key(path: Path, *, secret: bytes | None) -> EllipticCurvePrivateKey:
+    """Return a CA's private key; `IdentityError` if the passphrase is wrong, or others may read the file."""
+    check_private(path, remedy=REMEDY)
+    # after the check of its rights: a key that others may read is refused, whatever is in it
+    data = path.read_bytes()
+    locked = b"ENCRYPTED PRIVATE KEY" in data
+    if locked and secret is None:
+        raise IdentityError(f"the key {path} is encrypted: put its passphrase into {PASSPHRASE}.")
+    try:
+        key = form.load_pem_private_key(data, secret if locked else None)
+    except (ValueError, TypeError) as problem:
+        if locked and b"-----END" in data:
+            raise IdentityError(f"the passphrase in {PASSPHRASE} does not open {path}: give the right one.") from None
+        raise CorruptError(f"{path} is not a private key ({problem}): restore it from a backup.") from problem
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise CorruptError(f"{path} holds a key of another kind: restore it from a backup.")
+    return key

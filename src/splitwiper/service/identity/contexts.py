@@ -8,16 +8,17 @@ import threading
 from pathlib import Path
 
 from splitwiper.errors import CorruptError, SplitWiperError
+from splitwiper.service.identity.certificate_builder import REMEDY
 from splitwiper.service.identity.folders import CA, CERTIFICATE, KEY, REVOKED, read_pem, stamp
-from splitwiper.service.identity.keys import check_private
+from splitwiper.store.keys import check_private
 
 _log = logging.getLogger("splitwiper")
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2: forward secret and authenticated. All suites of TLS 1.3 are."""
 
 
-def server_context(folder: str | Path, mutual: bool = True, *, revoked: bool = False) -> ssl.SSLContext:
-    """Return the context that a server listens with.
+def server_context(folder: str | Path, *, revoked: bool = False) -> ssl.SSLContext:
+    """Return the context that a server listens with: it requires clients to show a certificate of a trusted CA.
 
     Certificate, key, CAs and revocation list are reloaded for a new connection if their files changed. If the files
     cannot be used, for example because they are being copied, nothing changes. Open connections stay open: ask `Trust`
@@ -25,41 +26,31 @@ def server_context(folder: str | Path, mutual: bool = True, *, revoked: bool = F
 
     Args:
         folder: the server's folder.
-        mutual: require clients to show a certificate of a trusted CA that is not on the revocation list.
         revoked: accept connections from revoked clients, so that they can be sent an error: `Trust` refuses them.
 
     Raises:
-        NotFoundError: a file is missing.
-        IdentityError: others may read the key.
-        CorruptError: files are damaged, or do not belong together.
+        NotFoundError, IdentityError, CorruptError: a file is missing; others may read the key; files are damaged, or do
+            not belong together.
     """
-    return _Listening(Path(folder), mutual, lists=not revoked).first
+    return _Listening(Path(folder), lists=not revoked).first
 
 
 def client_context(folder: str | Path) -> ssl.SSLContext:
-    """Return a client's TLS context: it checks the server's CA and host name, and shows its own certificate.
+    """Return a client's, operator's or auditor's TLS context; errors are those of `server_context`.
 
-    If the server's ``revoked.pem`` was put into the folder as well, a revoked server is refused.
-
-    Args:
-        folder: the client's, operator's or auditor's folder.
-
-    Raises:
-        NotFoundError: a file is missing.
-        IdentityError: others may read the key.
-        CorruptError: files are damaged, or do not belong together.
+    It checks the server's CA and host name, and shows the own certificate. If the server's ``revoked.pem`` was put into
+    the folder as well, a revoked server is refused.
     """
-    place = Path(folder)
-    context = _plain(ssl.PROTOCOL_TLS_CLIENT, place)
-    _believe(context, place, lists=(place / REVOKED).is_file())
+    context = _plain(ssl.PROTOCOL_TLS_CLIENT, Path(folder))
+    _trust_only(context, Path(folder), lists=(Path(folder) / REVOKED).is_file())
     return context
 
 
 class _Listening:
     """A server's context, and its replacement for new connections after files changed."""
 
-    def __init__(self, folder: Path, mutual: bool, *, lists: bool) -> None:
-        self._folder, self._mutual, self._lists = folder, mutual, lists
+    def __init__(self, folder: Path, *, lists: bool) -> None:
+        self._folder, self._lists = folder, lists
         self._files = [folder / name for name in (CA, CERTIFICATE, KEY, REVOKED)]
         self._lock = threading.Lock()
         self._stamp = stamp(*self._files)
@@ -68,9 +59,8 @@ class _Listening:
 
     def _make(self) -> ssl.SSLContext:
         context = _plain(ssl.PROTOCOL_TLS_SERVER, self._folder)
-        if self._mutual:
-            _believe(context, self._folder, lists=self._lists)
-            context.verify_mode = ssl.CERT_REQUIRED
+        _trust_only(context, self._folder, lists=self._lists)
+        context.verify_mode = ssl.CERT_REQUIRED
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         context.num_tickets = 0  # a resumed session would skip the certificate check
         return context
@@ -96,8 +86,8 @@ def _plain(protocol: int, folder: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     for name in (CERTIFICATE, KEY):
-        read_pem(folder / name)
-    check_private(folder / KEY)
+        read_pem(folder / name)  # OpenSSL's own error would not name the file that is missing
+    check_private(folder / KEY, remedy=REMEDY)
     try:
         context.load_cert_chain(folder / CERTIFICATE, folder / KEY, password=_no_prompt)
     except (ssl.SSLError, ValueError) as problem:
@@ -107,7 +97,7 @@ def _plain(protocol: int, folder: Path) -> ssl.SSLContext:
     return context
 
 
-def _believe(context: ssl.SSLContext, folder: Path, *, lists: bool) -> None:
+def _trust_only(context: ssl.SSLContext, folder: Path, *, lists: bool) -> None:
     """Trust only the CAs in a folder, strictly following RFC 5280."""
     # without this flag, OpenSSL overlooks some certificates that break the rules
     context.verify_flags |= ssl.VERIFY_X509_STRICT

@@ -12,10 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from splitwiper.errors import CorruptError, SplitWiperError
 from splitwiper.service.identity import folders
-from splitwiper.service.identity.certificate_builder import Signer, revocation_list, serial_of
+from splitwiper.service.identity.certificate_builder import Signer, key_pem, revocation_list, serial_of
 from splitwiper.service.identity.folders import AUTHORITY, CA, CERTIFICATE, KEY, REVOKED, SUPERSEDED
-from splitwiper.service.identity.index import Journal
-from splitwiper.service.identity.keys import key_pem
+from splitwiper.service.identity.index import INDEX, Journal
 from splitwiper.service.identity.names import PRINCIPALS, SERVER, Kind
 from splitwiper.store.files import TEMPORARY, erase, make_folder, move, sweep_abandoned, write_bytes
 
@@ -59,14 +58,16 @@ def publish(root: Path, journal: Journal, signer: Signer, now: datetime) -> None
     own, server = root / AUTHORITY, root / SERVER
     make_folder(server)
     # numbered by the length of the index, so that an index older than a list is noticed
-    if _number(own) < len(journal):
+    if _number(own, journal) < len(journal):
         revoked: dict[str, datetime] = {}
         ends: dict[str, datetime] = {}
-        for one in journal.issued.values():
-            if one.ends is not None:
-                ends[one.serial] = one.ends
-            if (end := one.revoked or (one.ends if one.ends and one.ends <= now else None)) is not None:
-                revoked[one.serial] = end
+        for issued in journal.issued.values():
+            if issued.ends is not None:
+                ends[issued.serial] = issued.ends
+            if issued.revoked is not None:
+                revoked[issued.serial] = issued.revoked
+            elif issued.ends is not None and issued.ends <= now:
+                revoked[issued.serial] = issued.ends
         for file, dates in ((SUPERSEDED, ends), (REVOKED, revoked)):
             made = revocation_list(signer, dates.items(), number=len(journal), now=now)
             write_bytes(own / file, made.public_bytes(Encoding.PEM))
@@ -79,14 +80,11 @@ def publish(root: Path, journal: Journal, signer: Signer, now: datetime) -> None
             folders.write_changed(folder / CA, signer.certificate.public_bytes(Encoding.PEM))
 
 
-def whole_index(root: Path, path: Path) -> Journal:
-    """Return the index, after checking that it is not older than the lists made from it. Others may append meanwhile.
-
-    Raises:
-        CorruptError: it is older.
-    """
+def whole_index(root: Path) -> Journal:
+    """Return the index, after checking that it is not older than the lists made from it (`CorruptError`)."""
+    path = root / AUTHORITY / INDEX
     journal = Journal.read(path)
-    number = _number(root / AUTHORITY)
+    number = _number(root / AUTHORITY, journal)
     with suppress(SplitWiperError):  # damage to the server's copy is repaired by the next change
         number = max(number, _number(root / SERVER, journal))
     if number > len(journal):
@@ -105,7 +103,7 @@ def _handed_out(root: Path) -> list[Path]:
     places = [root / SERVER]
     for kind in PRINCIPALS:
         places += (root / f"{kind}s").glob("*")
-    return [place for place in sorted(places) if place.is_dir()]
+    return sorted(filter(Path.is_dir, places))
 
 
 def _is_known(path: Path, journal: Journal) -> bool:
@@ -114,18 +112,12 @@ def _is_known(path: Path, journal: Journal) -> bool:
     return known is not None and known.is_current
 
 
-def _number(folder: Path, journal: Journal | None = None) -> int:
-    """Return the number of index entries that the lists in a folder were made from; 0 if there are no lists.
-
-    If the index is given, lists of other authorities, which an operator may have added, are left out.
-    """
+def _number(folder: Path, journal: Journal) -> int:
+    """Return the number of index entries that the lists in a folder were made from; 0 if there are no lists."""
     if not (folder / REVOKED).is_file():
         return 0
-    found = folders.revocation_lists(folder / REVOKED)
-    if journal is not None:
-        own = journal.certificate(journal.authority.serial).subject
-        found = [one for one in found if one.issuer == own]
-    newest = 0
-    for one in found:
-        newest = max(newest, one.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number)
+    own, newest = journal.certificate(journal.authority.serial).subject, 0
+    for revocations in folders.revocation_lists(folder / REVOKED):
+        if revocations.issuer == own:  # an operator may have added lists of other authorities
+            newest = max(newest, revocations.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number)
     return newest

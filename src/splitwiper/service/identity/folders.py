@@ -23,26 +23,22 @@ _Value = TypeVar("_Value")
 
 def stamp(*paths: Path) -> Stamp:
     """Return a value that differs after any of the files has changed."""
-    found = list[tuple[int, int, int] | None]()
+    stamps = list[tuple[int, int, int] | None]()
     for path in paths:
         try:
             state = path.stat()
         except FileNotFoundError:
-            found.append(None)
+            stamps.append(None)
         else:
             # the inode too: files are replaced by renaming, and two writes may fall into one tick of the clock
-            found.append((state.st_mtime_ns, state.st_size, state.st_ino))
-    return tuple(found)
+            stamps.append((state.st_mtime_ns, state.st_size, state.st_ino))
+    return tuple(stamps)
 
 
 class Reloaded(Generic[_Value]):
-    """A value that is read from files, and read again after they changed.
+    """A value that ``load`` reads from files, and reads again after they changed.
 
     While the files cannot be read, there is no value: each call tries again, and raises the error.
-
-    Args:
-        load: reads the value.
-        paths: the files.
     """
 
     def __init__(self, load: Callable[[], _Value], *paths: Path) -> None:
@@ -66,23 +62,18 @@ def to_line(value: Mapping[str, Any]) -> str:
 
 
 def read_lines(path: Path, *, form: str, version: int) -> list[str]:
-    """Return the lines of a file, its header first.
-
-    Raises:
-        CorruptError: it was cut short, or is not such a file.
-        FormatError: a newer version wrote it.
-    """
+    """Return the lines of a file, its header first; `CorruptError` if damaged, `FormatError` if of a newer version."""
     text = path.read_bytes().decode("utf-8", "replace")
     lines = text.split("\n")
-    if lines.pop():
+    if lines.pop():  # every line that was written whole ends with a newline
         raise damaged(path, f"line {len(lines) + 1} was cut short")
     try:
         heading = json.loads(lines[0])
-        found, number = heading["format"], heading["version"]
+        name, number = heading["format"], heading["version"]
     except (ValueError, KeyError, IndexError, TypeError):
         raise damaged(path, "line 1 is not its heading") from None
-    if found != form:
-        raise damaged(path, f"it is a file of format {found!r}, not {form!r}")
+    if name != form:
+        raise damaged(path, f"it is a file of format {name!r}, not {form!r}")
     if not isinstance(number, int) or number > version:
         raise FormatError(f"{path} has version {number!r} of its format, and {version} is the newest known: upgrade.")
     return lines
@@ -105,11 +96,7 @@ def damaged(path: Path, how: str) -> CorruptError:
 
 
 def read_pem(path: Path) -> bytes:
-    """Return the bytes of a file in a folder that was handed out.
-
-    Raises:
-        NotFoundError: it is missing.
-    """
+    """Return the bytes of a file in a folder that was handed out, or raise `NotFoundError`."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -119,12 +106,7 @@ def read_pem(path: Path) -> bytes:
 
 
 def certificates(path: Path) -> list[x509.Certificate]:
-    """Return the certificates in a PEM file, at least one.
-
-    Raises:
-        NotFoundError: it is missing.
-        CorruptError: it contains something else.
-    """
+    """Return the certificates in a PEM file, at least one; `NotFoundError` or `CorruptError` if there is none."""
     try:
         return x509.load_pem_x509_certificates(read_pem(path))
     except ValueError as problem:
@@ -132,12 +114,7 @@ def certificates(path: Path) -> list[x509.Certificate]:
 
 
 def revocation_lists(path: Path) -> list[x509.CertificateRevocationList]:
-    """Return the revocation lists in a PEM file.
-
-    Raises:
-        NotFoundError: it is missing.
-        CorruptError: it contains something else.
-    """
+    """Return the revocation lists in a PEM file; `NotFoundError` or `CorruptError` if there is none."""
     ending = b"-----END X509 CRL-----"
     *blocks, rest = read_pem(path).split(ending)
     try:

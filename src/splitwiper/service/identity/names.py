@@ -23,13 +23,7 @@ _DNS = re.compile(rf"(?=.{{1,253}}\Z){_PART}(?:\.{_PART})*")
 
 @dataclass(frozen=True)
 class Principal:
-    """An authenticated caller.
-
-    Attributes:
-        kind: ``"client"``, ``"operator"`` or ``"auditor"``.
-        name: the caller's name.
-        serial: the certificate's serial number in hex, or the token's public id.
-    """
+    """An authenticated caller; ``serial`` is the certificate's serial number in hex, or the token's public id."""
 
     kind: PrincipalKind
     name: str
@@ -44,27 +38,20 @@ class Principal:
 
 
 def check_kind(kind: str) -> PrincipalKind:
-    """Return the kind if it is one that can call a server.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Return the kind if it is one that can call a server, or raise `InputError`."""
     if kind not in PRINCIPALS:
         raise InputError(f"kind {kind!r}: use {' or '.join(map(repr, PRINCIPALS))}.{nearest(str(kind), PRINCIPALS)}")
     return kind
 
 
 def check_name(name: object, *, kind: str, known: Iterable[str] = ()) -> str:
-    """Return the name if it can be a folder's name and cannot be confused with a known one.
-
-    Raises:
-        InputError: it has other characters, is too long, or differs from a known one only in case.
-    """
+    """Return the name if it can be a folder's name and cannot be confused with a known one; else `InputError`."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InputError(
             f"{kind} name {name!r}: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit."
         )
     for other in known:
+        # on a file system that ignores case, both would share one folder
         if other != name and other.lower() == name.lower():
             raise InputError(f"{kind} {name!r} differs from {other!r} only in case; choose another name.")
     return name
@@ -87,22 +74,19 @@ def stated(text: str) -> tuple[PrincipalKind, str] | None:
     >>> stated("urn:splitwiper:client:../north") is None
     True
     """
-    found = _URN.fullmatch(text)
-    return (cast("PrincipalKind", found[1]), found[2]) if found else None
+    match = _URN.fullmatch(text)
+    return (cast("PrincipalKind", match[1]), match[2]) if match else None
 
 
 def check_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Return host names in lower case and IP addresses in canonical form, without duplicates.
-
-    Raises:
-        InputError: there is none, or one is neither.
+    """Return host names in lower case and IP addresses in canonical form, without duplicates; else `InputError`.
 
     >>> check_hosts(["Splitwiper.Example.org", "::0:1", "localhost"])
     ('splitwiper.example.org', '::1', 'localhost')
     """
     if isinstance(hosts, str) or not hosts:
         raise InputError(f"hosts {hosts!r}: give a list of the names and addresses by which clients reach the server.")
-    return tuple(dict.fromkeys(_host(host) for host in hosts))
+    return tuple(dict.fromkeys(map(_host, hosts)))
 
 
 def _host(host: str) -> str:

@@ -19,8 +19,8 @@ from pathlib import Path
 from splitwiper.errors import IdentityError, InputError, NotFoundError, nearest
 from splitwiper.service.identity import folders
 from splitwiper.service.identity.folders import TOKENS
+from splitwiper.service.identity.index import Clock, moment, utc_now
 from splitwiper.service.identity.names import Principal, PrincipalKind
-from splitwiper.service.identity.records import Clock, moment, utc_now
 from splitwiper.store import files
 
 FORMAT, VERSION = "splitwiper-tokens", 1
@@ -31,17 +31,7 @@ _DATES = ("created", "expires", "revoked")
 
 @dataclass(frozen=True)
 class Token:
-    """The record of a token, without its secret.
-
-    Attributes:
-        id: its public part.
-        kind: ``"client"``, ``"operator"`` or ``"auditor"``.
-        name: the owner's name.
-        created: when it was made.
-        expires: when it expires; ``None`` for never.
-        revoked: when it was revoked; ``None`` if it was not.
-        hash: SHA-256 of the whole token.
-    """
+    """The record of a token without its secret: its public id, its owner, and SHA-256 of the whole token."""
 
     id: str
     kind: PrincipalKind
@@ -59,12 +49,7 @@ class Token:
 
 
 class Tokens:
-    """The tokens that a server accepts. The file is reloaded after a change.
-
-    Args:
-        folder: the server's folder.
-        clock: returns the current time.
-    """
+    """The tokens that a server accepts, in a file of its folder that is reloaded after a change."""
 
     def __init__(self, folder: str | Path, *, clock: Clock = utc_now) -> None:
         self.folder, self._clock = Path(folder), clock
@@ -72,16 +57,13 @@ class Tokens:
         self._known = folders.Reloaded(self._read, self._path)
 
     def add(self, principal: Principal, expires: datetime | None = None) -> str:
-        """Create a token and return it. It cannot be shown again.
-
-        Raises:
-            InputError: it would already have expired.
-        """
+        """Create a token and return it. It cannot be shown again. `InputError` if it would already have expired."""
         now = self._clock()
         if expires is not None:
             expires = expires.astimezone(UTC)
             if expires <= now:
                 raise InputError(f"a token that expires {expires.isoformat()} is of no use: give a later time.")
+        # 256 random bits cannot be guessed, so the file can hold a plain hash of them
         public = secrets.token_hex(8)
         text = f"swt_{public}_{secrets.token_hex(32)}"
         with self._changing() as known:
@@ -89,43 +71,38 @@ class Tokens:
         return text
 
     def check(self, text: str) -> Principal:
-        """Return the token's owner. The token's id takes the place of a certificate's serial number.
-
-        Raises:
-            IdentityError: it is unknown, altered, expired or revoked.
-        """
-        shaped = _TOKEN.fullmatch(text)
-        if shaped is None:
+        """Return the token's owner, or raise `IdentityError`. Its id stands for a serial number."""
+        match = _TOKEN.fullmatch(text)
+        if match is None:
             raise IdentityError("this is not a token: one begins with 'swt_' and has 85 characters; give it whole.")
-        found = self._known.value().get(shaped[1])
-        same = hmac.compare_digest(_hash(text), found.hash if found else _NOBODY)  # unknown ids take equally long
-        if found is None or not same:
-            raise IdentityError(f"token {shaped[1]} is not known here, or was altered: ask the operator for a new one.")
-        state = found.state(self._clock())
+        token = self._known.value().get(match[1])
+        same = hmac.compare_digest(_hash(text), token.hash if token else _NOBODY)  # unknown ids take equally long
+        if token is None or not same:
+            raise IdentityError(f"token {match[1]} is not known here, or was altered: ask the operator for a new one.")
+        state = token.state(self._clock())
         if state != "valid":
             raise IdentityError(
-                f"token {found.id} of {found.kind} {found.name!r} is {state}: ask the operator for a new one."
+                f"token {token.id} of {token.kind} {token.name!r} is {state}: ask the operator for a new one."
             )
         # rate limits and logs go by kind and name, so that a client gets no more by having several tokens
-        return Principal(found.kind, found.name, found.id)
+        return Principal(token.kind, token.name, token.id)
 
     def revoke(self, which: str, *, kind: PrincipalKind | None = None) -> list[Token]:
-        """Revoke a token by its id, or all of an owner by name. Revoking a revoked token changes nothing.
-
-        Raises:
-            NotFoundError: there is no such token.
-            InputError: the name belongs to several kinds of owner.
-        """
+        """Revoke a token by its id, or all of an owner by name. Revoking a revoked token changes nothing."""
         with self._changing() as known:
-            found = [one for one in known.values() if which in (one.id, one.name) and kind in (None, one.kind)]
-            if len({(one.kind, one.name) for one in found}) > 1:
+            ids, owners, names = list[str](), set[tuple[str, str]](), set(known)
+            for token in known.values():
+                names.add(token.name)
+                if which in (token.id, token.name) and kind in (None, token.kind):
+                    ids.append(token.id)
+                    owners.add((token.kind, token.name))
+            if len(owners) > 1:
                 raise InputError(f"{which!r} may mean several owners: say which with --kind (kind=).")
-            if not found:
-                names = [*known, *(one.name for one in known.values())]
-                raise NotFoundError(f"no token has the id or the name {which!r}.{nearest(which, names)}")
-            for one in found:
-                known[one.id] = replace(one, revoked=one.revoked or self._clock())
-        return [known[one.id] for one in found]
+            if not ids:
+                raise NotFoundError(f"no token has the id or the name {which!r}.{nearest(which, sorted(names))}")
+            for id_ in ids:
+                known[id_] = replace(known[id_], revoked=known[id_].revoked or self._clock())
+        return [known[id_] for id_ in ids]
 
     def listed(self) -> list[Token]:
         """Return all tokens, in order of creation."""
@@ -135,8 +112,8 @@ class Tokens:
         known: dict[str, Token] = {}
         if self._path.is_file():
             for line in folders.read_lines(self._path, form=FORMAT, version=VERSION)[1:]:
-                one = _token(self._path, line)
-                known[one.id] = one
+                token = _token(self._path, line)
+                known[token.id] = token
         return known
 
     @contextmanager

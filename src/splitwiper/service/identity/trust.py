@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,8 +17,8 @@ from splitwiper.errors import IdentityError, NotFoundError
 from splitwiper.service.identity import folders
 from splitwiper.service.identity.certificate_builder import serial_of
 from splitwiper.service.identity.folders import CA, CERTIFICATE, REVOKED, SUPERSEDED, Reloaded, certificates
+from splitwiper.service.identity.index import Clock, utc_now
 from splitwiper.service.identity.names import Principal, PrincipalKind, stated
-from splitwiper.service.identity.records import Clock, utc_now
 
 _UNREADABLE = (
     ValueError,
@@ -32,20 +33,20 @@ _REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
-class _Believed:
-    """A trusted CA, the serial numbers that it revoked, and the end dates of those that it superseded."""
+class _TrustedCA:
+    """A trusted CA, and the end dates of certificates that it revoked or superseded, by serial number."""
 
     certificate: x509.Certificate
-    revoked: frozenset[int]
+    revoked: dict[int, datetime]
     ends: dict[int, datetime]
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Verified:
     """A certificate whose signature, path, purpose and identity were verified, which no later moment changes."""
 
     certificate: x509.Certificate
-    issuer: _Believed
+    issuer: _TrustedCA
     owner: Principal
     who: str
     """The certificate and its owner, for messages."""
@@ -54,17 +55,12 @@ class _Known:
 class _Authorities:
     """The trusted CAs, and the certificates that were verified with them: each is shown again with every call."""
 
-    def __init__(self, believed: Sequence[_Believed]) -> None:
+    def __init__(self, believed: Sequence[_TrustedCA]) -> None:
         self._believed = believed
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, _Verified] = {}
 
-    def read(self, der: bytes) -> _Known:
-        """Verify everything about a certificate that does not depend on the time.
-
-        Raises:
-            IdentityError: it is not trusted.
-            ValueError: it cannot be read; other errors of `_UNREADABLE` may be raised as well.
-        """
+    def read(self, der: bytes) -> _Verified:
+        """Verify everything about a certificate that does not depend on the time; errors are as in `principal`."""
         if (known := self._known.get(der)) is not None:
             return known
         leaf = x509.load_der_x509_certificate(der)
@@ -73,15 +69,17 @@ class _Authorities:
         kind, name = _identity(leaf)
         who = f"the certificate {serial_of(leaf)[:16]} of {kind} {name!r}"
         _verify(leaf, issuer.certificate, who)
+        # only certificates of trusted CAs get here, so nobody else can empty the memory
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
-        return self._known.setdefault(der, _Known(leaf, issuer, Principal(kind, name, serial_of(leaf)), who))
+        return self._known.setdefault(der, _Verified(leaf, issuer, Principal(kind, name, serial_of(leaf)), who))
 
-    def _issuer(self, leaf: x509.Certificate) -> _Believed:
-        for one in self._believed:
+    def _issuer(self, leaf: x509.Certificate) -> _TrustedCA:
+        for authority in self._believed:
             # two CAs may have one name: the signature decides
-            if one.certificate.subject == leaf.issuer and _signed(leaf, one.certificate):
-                return one
+            with suppress(InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
+                leaf.verify_directly_issued_by(authority.certificate)
+                return authority
         raise IdentityError(
             f"the certificate {serial_of(leaf)[:16]} ({leaf.subject.rfc4514_string()}) was not signed "
             "by a CA that this server trusts: use one that this server's operator issued."
@@ -94,12 +92,8 @@ class Trust:
     Changed files are reloaded, so a revocation takes effect from the next check on. While they cannot be read, nobody
     is trusted. Times and revocations are checked each time; signatures once, as verifying one takes a fifth of a call.
 
-    Args:
-        folder: the server's folder, with ``ca.pem`` and ``revoked.pem``.
-        clock: returns the current time.
-
     Raises:
-        NotFoundError: a file is missing.
+        NotFoundError: a file of the server's folder is missing.
         CorruptError: a file is damaged, or a CA did not sign its list.
     """
 
@@ -119,8 +113,7 @@ class Trust:
 
         Raises:
             IdentityError: it is not trusted; the message says why.
-            NotFoundError: files of the folder are missing; nobody is trusted meanwhile.
-            CorruptError: they are damaged.
+            NotFoundError, CorruptError: files of the folder are missing or damaged; nobody is trusted meanwhile.
         """
         if not der:
             raise IdentityError("no certificate was shown: connect with certificate.pem and key.pem of your folder.")
@@ -140,32 +133,28 @@ class Trust:
     def _load(self) -> _Authorities:
         bundle, revoked, superseded = self._files
         believed = []
-        lists = folders.revocation_lists(revoked)
-        ending = folders.revocation_lists(superseded) if superseded.is_file() else []
         for certificate in folders.certificates(bundle):
             # a CA without a list is refused: deleting the list would take back every revocation
-            gone = _list_of(certificate, lists, revoked)
-            if gone is None:
+            if (dates := _listed(certificate, revoked)) is None:
                 raise NotFoundError(
                     f"{revoked} has no list of the CA {certificate.subject.rfc4514_string()}, which {bundle} trusts: "
                     "append that CA's revocation list, which may be empty."
                 )
-            ends = _list_of(certificate, ending, superseded) or {}
-            believed.append(_Believed(certificate, frozenset(gone), ends))
+            ends = _listed(certificate, superseded) if superseded.is_file() else None
+            believed.append(_TrustedCA(certificate, dates, ends or {}))
         return _Authorities(believed)
 
 
-def _list_of(
-    authority: x509.Certificate, lists: list[x509.CertificateRevocationList], path: Path
-) -> dict[int, datetime] | None:
-    """Return serial numbers and dates on a CA's lists; ``None`` if it has no list."""
-    own = [one for one in lists if one.issuer == authority.subject]
-    out: dict[int, datetime] = {}
-    for one in own:
-        if not one.is_signature_valid(authority.public_key()):  # type: ignore[arg-type]
+def _listed(authority: x509.Certificate, path: Path) -> dict[int, datetime] | None:
+    """Return serial numbers and dates on a CA's lists in a file; ``None`` if it has no list there."""
+    dates: dict[int, datetime] | None = None
+    for revocations in folders.revocation_lists(path):
+        if revocations.issuer != authority.subject:
+            continue
+        if not revocations.is_signature_valid(authority.public_key()):  # type: ignore[arg-type]
             raise folders.damaged(path, f"{authority.subject.rfc4514_string()} did not sign its list")
-        out |= {entry.serial_number: entry.revocation_date_utc for entry in one}
-    return out if own else None
+        dates = (dates or {}) | {entry.serial_number: entry.revocation_date_utc for entry in revocations}
+    return dates
 
 
 def _verify(leaf: x509.Certificate, root: x509.Certificate, who: str) -> None:
@@ -178,17 +167,9 @@ def _verify(leaf: x509.Certificate, root: x509.Certificate, who: str) -> None:
         raise IdentityError(f"{who} does not verify ({problem}): ask for a new one.") from problem
 
 
-def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        leaf.verify_directly_issued_by(authority)
-    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
-        return False
-    return True
-
-
 def _check_times(leaf: x509.Certificate, authority: x509.Certificate, when: datetime) -> None:
-    for what, one in (("the certificate", leaf), ("the CA's certificate", authority)):
-        serial, begin, end = serial_of(one)[:16], one.not_valid_before_utc, one.not_valid_after_utc
+    for what, shown in (("the certificate", leaf), ("the CA's certificate", authority)):
+        serial, begin, end = serial_of(shown)[:16], shown.not_valid_before_utc, shown.not_valid_after_utc
         if when < begin:
             raise IdentityError(
                 f"{what} {serial} is not valid before {begin:%Y-%m-%d %H:%M}, and it is {when:%Y-%m-%d %H:%M} here "
@@ -218,27 +199,22 @@ def _identity(leaf: x509.Certificate) -> tuple[PrincipalKind, str]:
     serial = serial_of(leaf)[:16]
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        found = names.get_values_for_type(x509.UniformResourceIdentifier)
+        urns = names.get_values_for_type(x509.UniformResourceIdentifier)
     except x509.ExtensionNotFound:
-        found = []
+        urns = []
     # with two identities, the reader of the log and the reader of the certificate could see different ones
-    if len(found) != 1:
-        raise IdentityError(f"the certificate {serial} states {len(found)} identities, not one: ask for a new one.")
-    if (identity := stated(found[0])) is None:
+    if len(urns) != 1:
+        raise IdentityError(f"the certificate {serial} states {len(urns)} identities, not one: ask for a new one.")
+    if (identity := stated(urns[0])) is None:
         raise IdentityError(
-            f"the certificate {serial} states {found[0]!r}, which is neither a client, an operator nor an "
+            f"the certificate {serial} states {urns[0]!r}, which is neither a client, an operator nor an "
             "auditor: ask for a new one."
         )
     return identity
 
 
 def identity_in(folder: Path) -> tuple[PrincipalKind, str] | None:
-    """Return kind and name in a folder's certificate; None if it states no client, operator or auditor.
-
-    Raises:
-        NotFoundError: there is no certificate.
-        CorruptError: it cannot be read.
-    """
+    """Return kind and name in a folder's certificate; None if it states no client, operator or auditor."""
     leaf, *_ = certificates(folder / CERTIFICATE)
     try:
         return _identity(leaf)

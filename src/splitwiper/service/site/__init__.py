@@ -1,4 +1,4 @@
-"""The client's side: its site, the link to the server, keys that never leave it, and agreement with other sites."""
+"""The client's side: its site, link to the server, own key, checks of the server's answers, heads of other sites."""
 
 from splitwiper.service.site.certifying import Certified
 from splitwiper.service.site.config import SiteConfig

@@ -53,7 +53,7 @@ class CertifiedSite(SiteParts):
         client.heed()  # the shard that answered the request may have been set aside since
         envelope, receipt = self.link.certificate(ticket), self.link.receipt(ticket)
         opening = self.link.opening(ticket)
-        found = check(
+        checked = check(
             envelope,
             self.keys(),
             pins=self.guard.pins,
@@ -64,25 +64,25 @@ class CertifiedSite(SiteParts):
             attesters=self.attesters(),
         )
         self.witnessing.try_exchange()
-        if found.certificate:
-            said = found.certificate
-            own = list(own_findings(said, self._store(), ticket))
+        if contents := checked.certificate:
+            own = list(own_findings(contents, self._store(), ticket))
             if own[0].outcome == "holds":
-                own.append(held_finding(said, self._store(), ticket, opening))
-            found = Checked((*found.checks, *own), said, found.standing)
-            if found.holds and said["after"]["model"] is not None:
-                self.watch.certified(said["after"]["model"], said["ledger"]["entry"]["seq"])
-            more = [
-                model_finding(said, opening, self.watch.fetched),
-                prediction_finding(said, client, self.watch, self.link.scores),
-            ]
-            found = Checked((*found.checks, *more), said, found.standing)
+                own.append(held_finding(contents, self._store(), ticket, opening))
+            checked = Checked((*checked.checks, *own), contents, checked.standing)
+            # first, because the model that answers is compared with the one that was accepted last
+            if checked.holds and contents["after"]["model"] is not None:
+                self.watch.certified(contents["after"]["model"], contents["ledger"]["entry"]["seq"])
+            about_model = (
+                model_finding(contents, opening, self.watch.fetched),
+                prediction_finding(contents, client, self.watch, self.link.scores),
+            )
+            checked = Checked((*checked.checks, *about_model), contents, checked.standing)
         path = self.kept_certificate(ticket)
         files.make_folder(path.parent)
-        if found.outcome == "mismatch":  # stored as evidence, and fetched again the next time
+        if checked.outcome == "mismatch":  # stored as evidence, and fetched again the next time
             path = path.with_suffix(REJECTED)
         files.write_bytes(path, to_bytes(envelope))
-        return Certified(envelope, found)
+        return Certified(envelope, checked)
 
     def kept_certificate(self, ticket: str) -> Path:
         """Return where this site stores the certificate of a request."""
@@ -91,28 +91,32 @@ class CertifiedSite(SiteParts):
 
     def certificates(self, *, missing: bool = False) -> dict[str, Certified]:
         """Fetch and check the certificates of all settled requests, or only those that are not stored yet."""
-        own = {row["ticket"] for row in self._store().requests("open", "sent", "done")}  # the server may list others
-        settled = [one.id for one in self.requests() if one.state == "settled" and one.id in own]
-        wanted = [ticket for ticket in settled if not (missing and self.kept_certificate(ticket).exists())]
-        return {ticket: self.certificate(ticket) for ticket in wanted}
+        own = {row["ticket"] for row in self._store().requests("open", "sent", "done")}
+        certificates = {}
+        for request in self.requests():
+            # the server may list others, with ids that are no tickets: first of all, it must be the site's own
+            if request.id not in own or request.state != "settled":
+                continue
+            if not (missing and self.kept_certificate(request.id).exists()):
+                certificates[request.id] = self.certificate(request.id)
+        return certificates
 
     def attest(self, outcome: str, fingerprint: Mapping[str, str]) -> dict[str, Any]:
         """Sign the result of recomputing this site's half and shard, and submit it to the server.
 
-        Args:
-            outcome: ``"exact"``, ``"mismatch"`` or ``"not_comparable"``.
-            fingerprint: the numerics it was recomputed with.
+        ``outcome`` is ``"exact"``, ``"mismatch"`` or ``"not_comparable"``; ``fingerprint`` is that of the
+        recomputation.
         """
-        told, store, key = self.link.model_entry(), self._store(), self.own_key.key()
-        if not shows(told):
+        shown, store, key = self.link.model_entry(), self._store(), self.own_key.key()
+        if not shows(shown):
             raise MismatchError("the server cannot show its newest model in its ledger.")
-        self._compare(TreeHead(int(told["size"]), str(told["root"])))
-        made = Attestation(
+        self._compare(TreeHead(int(shown["size"]), str(shown["root"])))
+        attestation = Attestation(
             federation=store.database.meta("federation") or "",
-            model=told["entry"].get("model") or "",
+            model=shown["entry"].get("model") or "",
             shard=store.shard_commitment() or "",
-            size=int(told["size"]),
-            root=str(told["root"]),
+            size=int(shown["size"]),
+            root=str(shown["root"]),
             role="site",
             name=self.config.name,
             epochs=(),
@@ -122,10 +126,11 @@ class CertifiedSite(SiteParts):
             made=now(),
             key=key.public.raw.hex(),
         ).sign(key)
-        self.link.attest(made)
-        return made
+        self.link.attest(attestation)
+        return attestation
 
     def attesters(self) -> tuple[PublicKey, ...]:
         """Return the keys whose attestations count here: this site's own, and those that its settings name."""
         folder = self.config.attesters
+        # not the server's word for who an auditor is: this site names the keys that it trusts
         return (self.own_key.public, *(read_public(self.path / folder) if folder else ()))

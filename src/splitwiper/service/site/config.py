@@ -57,11 +57,7 @@ def read_site(folder: Path) -> SiteConfig:
 
 
 def check_name(folder: Path, config: SiteConfig) -> None:
-    """Check that a site has the name in its certificate. Only the server knows a token's name.
-
-    Raises:
-        ConfigError: the names differ.
-    """
+    """Check that a site has the name in its certificate. Only the server knows a token's name."""
     if not config.certs:
         return
     stated = identity_in(folder / config.certs)
@@ -81,13 +77,5 @@ def connect(
     *,
     transfer: str = "none",
 ) -> HttpsLink:
-    """Return a link to a site's server.
-
-    Args:
-        folder: the site's folder.
-        config: the site's configuration.
-        signer: signs requests to forget, shards and withdrawals.
-        guard: checks the ledger head of every answer.
-        transfer: the compression of shards in transit.
-    """
+    """Return a link to a site's server."""
     return HttpsLink(config.url, signer=signer, guard=guard, transfer=transfer, **config.credentials(folder))

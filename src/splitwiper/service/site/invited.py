@@ -12,27 +12,24 @@ from splitwiper.config import ClientConfig
 from splitwiper.errors import ConfigError, NotFoundError
 from splitwiper.masking.sealing import GroupKey, check_sealing, invitation
 from splitwiper.seeding import seeded_key
-from splitwiper.service.identity.keys import check_private
 from splitwiper.store import files
+from splitwiper.store.keys import check_private
 
 _HOW = (
-    "one client makes it (splitwiper group FILE), all others get a copy by a way that does not pass the server or its "
-    "operator, and each joins with it (join --group FILE)"
+    "one client makes it (splitwiper group FILE), all others get a copy over a channel that neither the server nor its "
+    "operator can see, and each joins with it (join --group FILE)"
 )
 
 
 def make_secret(path: Path) -> None:
-    """Write a fresh secret, readable only by its owner.
-
-    Raises:
-        ConfigError: the file exists; another group may depend on it.
-    """
+    """Write a fresh secret, readable only by its owner."""
     check_sealing()
     if path.exists():
         raise ConfigError(
             f"{path} is there already: a group whose key is replaced cannot read what it said. Name another."
         )
     files.make_folder(path.resolve().parent)
+    # never over a file that another process has just written: two halves of a group would have two secrets
     files.write_bytes(path, f"{invitation()}\n".encode(), replace=False)
 
 
@@ -48,19 +45,15 @@ def read_secret(path: Path) -> str:
         raise NotFoundError(f"there is no group key {path}: {_HOW}.")
     check_private(path, remedy="if somebody may have, make another group with 'splitwiper group'")
     try:
-        found = path.read_text(encoding="ascii").strip()
+        secret = path.read_text(encoding="ascii").strip()
     except UnicodeDecodeError as problem:
         raise ConfigError(f"{path} is not a group key: {_HOW}.") from problem
-    GroupKey.of(found, federation="")  # reports too short a secret before anything is made
-    return found
+    GroupKey.of(secret, federation="")  # reports too short a secret before anything is made
+    return secret
 
 
 def first_key(client: ClientConfig, secret: str | None, *, federation: str, seed: int) -> bytes | None:
-    """Return the group key that a client joins with; None if it hides no labels.
-
-    Raises:
-        ConfigError: there is no key, or it would hide nothing.
-    """
+    """Return the group key that a client joins with; None if it hides no labels."""
     if not client.masking.is_on:
         if secret is not None:
             raise ConfigError("client.masking is not set, so the group key would hide nothing: set its mode.")
@@ -74,11 +67,7 @@ def first_key(client: ClientConfig, secret: str | None, *, federation: str, seed
 
 
 def take_key(client: Client, secret: str) -> None:
-    """Give a client that has already joined the group's key, if it has another one.
-
-    Raises:
-        ConfigError: it hides no labels, or has agreed on them under the other key.
-    """
+    """Give a client that has already joined the group's key, if it has another one."""
     raw = first_key(client.config, secret, federation=client.store.database.meta("federation") or "", seed=client.seed)
     if raw is None or raw == client.store.group():
         return

@@ -20,7 +20,7 @@ from splitwiper import errors
 from splitwiper.errors import UnreachableError
 from splitwiper.service.certificate import TreeHead
 from splitwiper.service.certificate.log import shows
-from splitwiper.service.site.notary import HttpsNotary, readable
+from splitwiper.service.site.notary import Notary, readable
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.site.served import ModelWatch
 from splitwiper.store.files import file_digest
@@ -50,7 +50,7 @@ class _File:
                 yield piece
 
 
-class HttpsLink(HttpsNotary):
+class HttpsLink(Notary):
     """A client's connection to a server: its `Link`, and for a site the `Notary`.
 
     Args:
@@ -84,13 +84,7 @@ class HttpsLink(HttpsNotary):
 
     @readable
     def upload(
-        self,
-        client: str,
-        shard: Path,
-        statement: Statement,
-        *,
-        digest: str | None = None,
-        fence: Fence = nullcontext,
+        self, client: str, shard: Path, statement: Statement, *, digest: str | None = None, fence: Fence = nullcontext
     ) -> Accepted:
         """Send a shard; resume after an interruption.
 
@@ -101,6 +95,7 @@ class HttpsLink(HttpsNotary):
         Raises:
             DataError: the server refuses the shard, or received something else.
         """
+        # the digest names the upload: the same file sent again continues where an interrupted one ended
         file = _File(shard, shard.stat().st_size, digest or file_digest(shard))
         begun = self._begun(client, file, statement, fence)
         try:
@@ -126,7 +121,7 @@ class HttpsLink(HttpsNotary):
         self.travelled = 0
         start = time.perf_counter()
         moved = time.monotonic()
-        while offset < file.size:
+        while offset < file.size:  # as long as something arrives, a slow line may take as long as it needs
             before, offset = offset, self._sent(place, file, offset, packs)
             if offset > before:
                 moved = time.monotonic()
@@ -147,11 +142,13 @@ class HttpsLink(HttpsNotary):
         try:
             coded = {"Content-Encoding": "zstd"} if packs else {"Content-Length": str(file.size - offset)}
             headers = {"Upload-Offset": str(offset), **coded}
+            # no time limit on the answer, because the server checks the whole file; only writing must not stall
             pieces = compressed(file.pieces(offset)) if packs else file.pieces(offset)
             patience = httpx.Timeout(None, connect=10.0, write=self._patience)
             answer = self._once("PATCH", place, content=self._counted(pieces), headers=headers, timeout=patience)
             return int(answer.json()["offset"])
         except (httpx.TransportError, errors.BusyError, errors.DataError):
+            # what did not arrive is known only to the server, not from what was written to the socket
             there = int(self._call("GET", place).json()["offset"])
             if there == offset:
                 time.sleep(0.2)
@@ -176,8 +173,8 @@ class HttpsLink(HttpsNotary):
         Raises:
             MismatchError: the server says so, but its ledger does not show it.
         """
-        told = self._call("GET", "/v1/standing").json()
-        evicted, removed = str(told["evicted"]), told["removed"]
+        answer = self._call("GET", "/v1/standing").json()
+        evicted, removed = str(answer["evicted"]), answer["removed"]
         if removed is None:
             return Standing(evicted=evicted)
         entry = removed["entry"]
@@ -196,28 +193,21 @@ class HttpsLink(HttpsNotary):
         """Return the site's signed statement about a shard, with a new serial number, as the fields of a call."""
         if self._signer is None:
             return {}
-        told = int(self._call("GET", "/v1/site-key").json()["serial"])
+        last = int(self._call("GET", "/v1/site-key").json()["serial"])
         with fence():
-            serial = self._signer.next_serial(told)
+            serial = self._signer.next_serial(last)
         return {"signed": self._signer.sign_shard(client, digest, statement, serial=serial)}
 
     def register(self, client: str) -> None:
-        """Register the key that this site signs with.
-
-        Raises:
-            ForbiddenError: another key is registered in its name.
-        """
+        """Register the key that this site signs with."""
         if self._signer is not None:
             self._call("POST", "/v1/site-key", json=self._signer.register(client))
 
     @readable
     def submit(self, request: Request) -> Ticket:
         """Submit a request to forget."""
-        asked: dict[str, Any] = {
-            "ticket": request.ticket,
-            "level": request.level,
-            "commitment": request.commitment,
-        }
+        asked: dict[str, Any]
+        asked = {"ticket": request.ticket, "level": request.level, "commitment": request.commitment}
         if self._signer is not None:
             asked["signed"] = self._signer.sign_request(request)
         return _ticket(self._call("POST", "/v1/requests", json=asked).json())
@@ -240,23 +230,18 @@ class HttpsLink(HttpsNotary):
     def scores(self, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half, without checking which model answers."""
         body = save({name: tensor.contiguous().cpu() for name, tensor in boundary.items()})
-        found, told = read_tensors(bytearray(self._call("POST", "/v1/predict", content=body).content))
-        labels, logits = labels_in(told), found.get("logits")
-        if logits is None:
-            logits = torch.full((len(found["best"]), len(labels)), _UNLIKELY)
-            logits.scatter_(1, found["best"].long()[:, None], 0.0)
-        only = "logits" not in found
-        return Scores(labels, logits, told.get("codebook", ""), told.get("model", ""), labels_only=only)
+        answer, metadata = read_tensors(bytearray(self._call("POST", "/v1/predict", content=body).content))
+        labels, logits = labels_in(metadata), answer.get("logits")
+        labels_only = logits is None
+        if logits is None:  # the server answers with the number of the best label of each row
+            logits = torch.full((len(answer["best"]), len(labels)), _UNLIKELY)
+            logits.scatter_(1, answer["best"].long()[:, None], 0.0)
+        codebook, model = metadata.get("codebook", ""), metadata.get("model", "")
+        return Scores(labels, logits, codebook, model, labels_only=labels_only)
 
     def model(self, client: str) -> ModelCopy:
         """Fetch the server half."""
         return self.watch.fetched() if self.watch else self.copy()
-
-    @readable
-    def copy(self) -> ModelCopy:
-        """Fetch the server half, without checking which model it is."""
-        state, told = read_tensors(bytearray(self._call("GET", "/v1/model").content))
-        return ModelCopy(state, labels_in(told), *(told.get(name, "") for name in ("codebook", "model", "salt")))
 
     def post(self, client: str, topic: str, place: int, body: bytes) -> None:
         """Relay a sealed message to the other clients."""
@@ -265,17 +250,18 @@ class HttpsLink(HttpsNotary):
 
     @readable
     def topic(self) -> str:
-        """Return the relay's current channel, or its last one."""
+        """Return the relay's current topic, or its last one."""
         return str(self._call("GET", "/v1/board/topic").json()["topic"])
 
     @readable
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
-        """Return the messages of a channel from a sequence number on."""
-        out: list[Posted] = []
-        while found := self._call("GET", "/v1/board/messages", params={"topic": topic, "since": since}).json():
-            out += [Posted(m["place"], m["sender"], base64.b64decode(m["body"])) for m in found]
-            since = out[-1].place + 1
-        return tuple(out)
+        """Return the messages of a topic from a sequence number on."""
+        messages: list[Posted] = []
+        while page := self._call("GET", "/v1/board/messages", params={"topic": topic, "since": since}).json():
+            for message in page:
+                messages.append(Posted(message["place"], message["sender"], base64.b64decode(message["body"])))
+            since = messages[-1].place + 1
+        return tuple(messages)
 
     def ended(self, topic: str, proof: bytes = b"") -> None:
         """Report that a negotiation has ended, so that it is kept; or, with its proof, was abandoned, to erase it."""
@@ -289,6 +275,6 @@ def _plain(statement: Statement) -> dict[str, Any]:
 
 def _ticket(values: Mapping[str, Any]) -> Ticket:
     reached = values["stages"]
-    plain = {name: values[name] for name in ("id", "client", "level", "state", "received", "commitment")}
     settled = reached.get("retrained", reached.get("settled", ""))
+    plain = {name: values[name] for name in ("id", "client", "level", "state", "received", "commitment")}
     return Ticket(**plain, erased=reached.get("erased", ""), settled=settled)

@@ -6,8 +6,8 @@ A client needs a `Link` and nothing of this. A site needs both: it trusts neithe
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 from safetensors import SafetensorError
 
@@ -16,63 +16,13 @@ from splitwiper.errors import UnreachableError
 from splitwiper.service.calls import Calls
 from splitwiper.service.certificate import Opening, SignedHead
 from splitwiper.service.certificate.canonical import dumps
+from splitwiper.wire import ModelCopy
+from splitwiper.wire.tensors import labels_in, read_tensors
 
 _SOON = 3.0
 """Time limit in seconds for information that is only nice to have."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-
-class Notary(Protocol):
-    """A server as an organisation sees it that takes nobody at their word. Nothing that it answers has been checked."""
-
-    def register(self, client: str) -> None:
-        """Register the key that a site signs with."""
-        ...
-
-    def estimate(self) -> dict[str, Any]:
-        """Return how long a request would take the server, and its deadline."""
-        ...
-
-    def certificate(self, ticket: str) -> dict[str, Any]:
-        """Return the certificate of a settled request."""
-        ...
-
-    def opening(self, ticket: str) -> Opening:
-        """Return the secret that opens the commitments in one of this site's certificates."""
-        ...
-
-    def head(self, size: int | None = None) -> SignedHead:
-        """Return the ledger's signed head, now or at ``size`` entries."""
-        ...
-
-    def consistency(self, old: int, new: int) -> Sequence[str]:
-        """Return the proof that the ledger of size ``old`` grew into the ledger of size ``new``."""
-        ...
-
-    def countersign(self, witness: Mapping[str, Any]) -> None:
-        """Publish a countersigned head for other sites."""
-        ...
-
-    def witnesses(self) -> list[dict[str, Any]]:
-        """Return the countersigned heads of all sites, as the server relays them."""
-        ...
-
-    def model_entry(self) -> dict[str, Any]:
-        """Return the ledger's newest entry about a model, with the proof that it is in the ledger."""
-        ...
-
-    def newest_model(self) -> str:
-        """Return the ledger's newest model according to the last answer's head; empty if heads are not checked."""
-        ...
-
-    def attest(self, signed: Mapping[str, Any]) -> None:
-        """Submit an attestation of this site."""
-        ...
-
-    def ask(self, place: str, **params: Any) -> Any:
-        """Return the answer to a question about keys and proofs, whose answer proves itself."""
-        ...
 
 
 def readable(call: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -93,26 +43,26 @@ def readable(call: Callable[_P, _T]) -> Callable[_P, _T]:
     return run
 
 
-class HttpsNotary(Calls):
-    """A server over HTTPS, as an organisation sees it."""
+class Notary(Calls):
+    """A server as an organisation sees it that takes nobody at their word. Nothing that it answers has been checked."""
 
     def estimate(self) -> dict[str, Any]:
         """Return how long a request would take the server, and its deadline."""
-        found: dict[str, Any] = self._once("GET", "/v1/estimate", timeout=_SOON).json()
-        return found
+        estimate: dict[str, Any] = self._once("GET", "/v1/estimate", timeout=_SOON).json()
+        return estimate
 
     @readable
     def certificate(self, ticket: str) -> dict[str, Any]:
         """Return the certificate of a settled request."""
-        found = dict(self._call("GET", f"/v1/requests/{ticket}/certificate").json())
-        dumps(found)  # must be JSON, because it is stored as received
-        return found
+        certificate = dict(self._call("GET", f"/v1/requests/{ticket}/certificate").json())
+        dumps(certificate)  # must be JSON, because it is stored as received
+        return certificate
 
     @readable
     def head(self, size: int | None = None) -> SignedHead:
         """Return the ledger's signed head, now or at ``size`` entries; it has not been checked."""
-        told = self._call("GET", "/v1/ledger/head", params={"size": size} if size else {}).json()
-        return SignedHead.read(told["signed"])
+        answer = self._call("GET", "/v1/ledger/head", params={"size": size} if size else {}).json()
+        return SignedHead.read(answer["signed"])
 
     def countersign(self, witness: Mapping[str, Any]) -> None:
         """Publish a countersigned head for other sites."""
@@ -121,7 +71,7 @@ class HttpsNotary(Calls):
     @readable
     def witnesses(self) -> list[dict[str, Any]]:
         """Return the countersigned heads of all sites, as the server relays them."""
-        return [dict(one) for one in self._call("GET", "/v1/ledger/witnesses").json()]
+        return list(map(dict, self._call("GET", "/v1/ledger/witnesses").json()))
 
     @readable
     def model_entry(self) -> dict[str, Any]:
@@ -140,3 +90,10 @@ class HttpsNotary(Calls):
     def attest(self, signed: Mapping[str, Any]) -> None:
         """Submit an attestation of this site."""
         self._call("POST", "/v1/attestations", json=dict(signed))
+
+    @readable
+    def copy(self) -> ModelCopy:
+        """Fetch the server half, without checking which model it is."""
+        state, metadata = read_tensors(bytearray(self._call("GET", "/v1/model").content))
+        codebook, model, salt = (metadata.get(name, "") for name in ("codebook", "model", "salt"))
+        return ModelCopy(state, labels_in(metadata), codebook, model, salt)

@@ -10,7 +10,7 @@ from typing import Any
 
 from splitwiper.service.certificate import PublicKey, SignedHead, SignedRequest, SigningKey
 from splitwiper.service.certificate.heads import countersign
-from splitwiper.service.certificate.site import Registration, ShardStatement
+from splitwiper.service.certificate.signed import Registration, ShardStatement
 from splitwiper.store import files
 from splitwiper.store.keys import check_private
 from splitwiper.store.tickets import now
@@ -44,6 +44,7 @@ class OwnKey:
             IdentityError: others may read it.
         """
         if not self._path.exists():
+            # if another process writes a key at the same time, one of them stays, and both use that one
             files.write_bytes(self._path, SigningKey.generate().pem(), replace=False)
         check_private(self._path, remedy=_REMEDY)
         key = SigningKey.from_pem(self._path.read_bytes())
@@ -61,26 +62,20 @@ class OwnKey:
         key = self.key()
         return Registration(self._federation, client, now(), key.public.raw.hex()).sign(key)
 
-    def next_serial(self, told: int) -> int:
+    def next_serial(self, last: int) -> int:
         """Return a serial number for a statement about a shard: larger than the server's last and all drawn before.
 
         A server restored from a backup counts from an older number. If the site followed it, statements signed before
         the restoration would have larger numbers than those signed after it, and could be replayed.
         """
+        # written before it is used, so that no number is used twice even if this process dies in between
         path = self._path.with_name(SERIAL)
-        number = max(told, int(path.read_text(encoding="ascii")) if path.exists() else 0) + 1
+        number = max(last, int(path.read_text(encoding="ascii")) if path.exists() else 0) + 1
         files.write_bytes(path, str(number).encode())
         return number
 
     def sign_shard(self, client: str, digest: str, statement: Statement, *, serial: int) -> dict[str, Any]:
-        """Return a signed statement about a shard; with an empty digest, that the shard is withdrawn.
-
-        Args:
-            client: the client's name.
-            digest: the shard's digest.
-            statement: the upload's own statement.
-            serial: a number larger than in every earlier statement.
-        """
+        """Return a signed statement about a shard; with an empty digest, that the shard is withdrawn."""
         key = self.key()
         made = ShardStatement(
             federation=self._federation,

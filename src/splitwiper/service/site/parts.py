@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from splitwiper.client import Client
@@ -14,21 +13,17 @@ from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Keys, TreeHead
 from splitwiper.service.site.config import check_name, connect, read_site
 from splitwiper.service.site.own_key import OwnKey
-from splitwiper.service.site.served import AcceptedModel, ModelWatch
+from splitwiper.service.site.served import ModelWatch
 from splitwiper.service.site.witnessing import Witnessing
 from splitwiper.splitting import identity
 from splitwiper.store import ClientStore
+from splitwiper.store.records import columns_in, parsed
 from splitwiper.wire import Column, Label, Ticket
 from splitwiper.wire.codecs import prepare
 
 
 class SiteParts:
-    """A client's site, as far as it is needed to speak to its server.
-
-    Args:
-        folder: the site's folder; made by `join`.
-        progress: called with the progress of long work.
-    """
+    """A client's site, as far as it is needed to speak to its server."""
 
     def __init__(self, folder: Path, progress: Progress | None = None) -> None:
         self.path = folder
@@ -44,9 +39,10 @@ class SiteParts:
         self.own_key = OwnKey(own, federation, lambda *kept: self._store().keep_signed(*kept))
         self.guard = LedgerGuard(own, federation, folder)
         self.link = connect(folder, self.config, self.own_key, self.guard, transfer=client.transfer)
+        # the link asks the watch about every answer, and the watch fetches models over the link
         self.watch = self.link.watch = ModelWatch(
             self.link,
-            AcceptedModel(self._store()),
+            self._store(),
             self._compare,
             self.halves.server,
             self.columns(),
@@ -65,16 +61,14 @@ class SiteParts:
     def _store(self) -> ClientStore:
         return ClientStore(self.path / self.config.name)
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> tuple[Column, ...]:
         """Return the columns that cross the cut."""
-        kept = json.loads(self._store().database.meta("columns") or "[]")
-        return [Column(name, dtype, tuple(shape)) for name, dtype, shape in kept]
+        return columns_in(parsed(self._store().database.meta("columns") or "[]"))
 
     def register(self, *, again: bool = False) -> None:
         """Register the key that this site signs with.
 
-        Args:
-            again: register it even if it is known to be registered, because an operator may have dropped it since.
+        With ``again``, even if it is known to be registered, because an operator may have dropped it since.
 
         Raises:
             ConfigError: the certificate is another client's.
@@ -92,13 +86,10 @@ class SiteParts:
         return self.link.tickets(self.config.name)
 
     def ticket(self, ticket: str) -> Ticket:
-        """Return a request's current state.
-
-        Raises:
-            NotFoundError: the server does not know it.
-        """
-        if found := [one for one in self.requests() if one.id == ticket]:
-            return found[0]
+        """Return a request's current state."""
+        for request in self.requests():
+            if request.id == ticket:
+                return request
         raise NotFoundError(
             f"the server knows no ticket {ticket!r}, though this site has asked. The rows stay suppressed here; settle "
             "('splitwiper forget SITE') asks again. Ask the operator if that does not help."
@@ -108,9 +99,6 @@ class SiteParts:
         """Fetch the ledger's head and pin it; it must continue those pinned before.
 
         Every other call to the server does the same.
-
-        Raises:
-            ForkError: it does not.
         """
         self.link.head()
 

@@ -43,6 +43,7 @@ def forget(
         if (ticket := _interrupted(store, asked)) is None:
             raise
         return ticket
+    # remembered before rows are suppressed: a later run of the same call then recognises the request as its own
     salt = secrets.token_hex(16)
     made = len(store.requests("open", "sent", "done"))
     store.remember(**{_KEY: json.dumps([salt, _digest(salt, asked), made])})

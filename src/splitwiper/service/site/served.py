@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -43,51 +43,12 @@ _ADVICE = (
 )
 
 
-class ServedCopies(Notary, Protocol):
-    """A notary that hands out copies of the model."""
-
-    def copy(self) -> ModelCopy:
-        """Fetch the server half."""
-        ...
-
-
-class AcceptedModel:
-    """The model that a site accepted last, in its database.
-
-    Args:
-        store: the site's store.
-    """
-
-    def __init__(self, store: ClientStore) -> None:
-        self._store = store
-
-    def accepted(self) -> str:
-        """Return its commitment; empty if none was accepted yet."""
-        return self._store.database.meta("answering") or ""
-
-    def place(self) -> int:
-        """Return the number of the ledger entry that another model must come after; 0 if none was accepted yet."""
-        return int(self._store.database.meta("answering_since") or 0)
-
-    def accept(self, commitment: str, place: int) -> None:
-        """Remember a commitment, and the number of its ledger entry."""
-        self._store.remember(answering=commitment, answering_since=str(place))
-
-    def handed_out(self) -> str:
-        """Return the commitment to the model that was downloaded last; empty if none was."""
-        return self._store.database.meta("handed_out") or ""
-
-    def download(self, commitment: str) -> None:
-        """Remember that a model was downloaded, by its commitment."""
-        self._store.remember(handed_out=commitment)
-
-
 class ModelWatch:
     """Checks that a server answers with the model that it commits to.
 
     Args:
         source: the server.
-        memory: remembers what was accepted before.
+        store: the site's store, which remembers the model that was accepted last.
         pin: checks a ledger head against all pinned ones.
         half: the server half's architecture.
         columns: the columns that cross the cut.
@@ -97,8 +58,8 @@ class ModelWatch:
 
     def __init__(
         self,
-        source: ServedCopies,
-        memory: AcceptedModel,
+        source: Notary,
+        store: ClientStore,
         pin: Callable[[TreeHead], None],
         half: ServerHalf,
         columns: Sequence[Column],
@@ -106,21 +67,41 @@ class ModelWatch:
         codec: str,
         share: float,
     ) -> None:
-        self._source, self._memory, self._pin, self._half = source, memory, pin, half
+        self._source, self._store, self._pin, self._half = source, store, pin, half
         self._columns, self._codec, self._share = columns, codec, share
         self.unchecked = ""
         """Why answers could not be checked against the model; empty if they could."""
         self.checked = 0
         """The number of answers checked."""
 
-    def answered(self, boundary: Mapping[str, Tensor], ask: Ask) -> Scores:
-        """Ask, and return the answer if it is from the model that the server commits to.
+    # --- what the site remembers: commitments to models ----------------------------------------------------
 
-        Raises:
-            MismatchError: it is not.
+    def _accepted(self) -> str:
+        """Return the commitment to the model that was accepted last; empty if none was yet."""
+        return self._store.database.meta("answering") or ""
+
+    def _handed_out(self) -> str:
+        """Return the commitment to the model that was downloaded last; empty if none was."""
+        return self._store.database.meta("handed_out") or ""
+
+    def certified(self, commitment: str, entry: int) -> None:
+        """Accept the model in a valid certificate as the one that answers, unless a later one was accepted already.
+
+        ``entry`` is the number of its ledger entry, or of the entry that settled the request.
         """
+        if entry > self._last_entry():
+            self._store.remember(answering=commitment, answering_since=str(entry))
+
+    def _last_entry(self) -> int:
+        """Return the number of the ledger entry that another model must come after; 0 if none was accepted yet."""
+        return int(self._store.database.meta("answering_since") or 0)
+
+    # --- answers -------------------------------------------------------------------------------------------
+
+    def answered(self, boundary: Mapping[str, Tensor], ask: Ask) -> Scores:
+        """Ask, and return the answer if it is from the model that the server commits to."""
         scores = self._newest(lambda: ask(boundary), lambda scores: scores.model)
-        known = scores.model and scores.model == self._memory.accepted()
+        known = scores.model and scores.model == self._accepted()
         if known and secrets.randbelow(1_000_000) >= self._share * 1_000_000:
             return scores
         return self.compared(boundary, ask, scores)
@@ -131,14 +112,15 @@ class ModelWatch:
         Raises:
             MismatchError: they differ, or the half is not the model that the server commits to.
         """
-        for _ in range(_TRIES):
-            scores = self._newest(lambda: ask(boundary), lambda scores: scores.model) if scores is None else scores
+        for _ in range(_TRIES):  # another model may be published between an answer and the download
+            if scores is None:
+                scores = self._newest(lambda: ask(boundary), lambda scores: scores.model)
             if not scores.model:
                 raise MismatchError(f"the server does not say with which model it answers. {_ADVICE}")
             try:
                 copy = self.fetched()
             except NotFoundError as problem:
-                if scores.model == self._memory.handed_out():  # otherwise it could refuse whenever its answer is wrong
+                if scores.model == self._handed_out():  # otherwise it could refuse whenever its answer is wrong
                     raise MismatchError(
                         "the server has handed this model out before, and refuses to now that its answer is to be "
                         f"checked ({str(problem).removesuffix('.')}). Ask its operator why; 'spot_check = 0' in this "
@@ -176,42 +158,35 @@ class ModelWatch:
         if not is_opened(copy, copy.commitment):
             raise MismatchError(f"the model that the server hands out is not the one it commits to. {_ADVICE}")
         self._check_entry(copy.commitment)
-        if copy.commitment != self._memory.handed_out():
-            self._memory.download(copy.commitment)
+        if copy.commitment != self._handed_out():
+            self._store.remember(handed_out=copy.commitment)
         return copy
 
     def _check_entry(self, commitment: str) -> None:
         """Check that a model came later than the one accepted last, unless it is that one."""
-        if commitment == self._memory.accepted():
+        if commitment == self._accepted():
             return
-        told = self._source.model_entry()
-        if not shows(told) or told["entry"].get("kind") != "model":
+        shown = self._source.model_entry()
+        if not shows(shown) or shown["entry"].get("kind") != "model":
             raise MismatchError(f"the server cannot show its newest model in its ledger. {_ADVICE}")
-        self._pin(TreeHead(int(told["size"]), str(told["root"])))
-        if told["entry"].get("model") != commitment:
+        self._pin(TreeHead(int(shown["size"]), str(shown["root"])))
+        if shown["entry"].get("model") != commitment:
             raise MismatchError(f"the server answers with a model that is not the newest of its ledger. {_ADVICE}")
-        if (place := int(told["entry"]["seq"])) <= self._memory.place():
+        if (entry := int(shown["entry"]["seq"])) <= self._last_entry():
             raise MismatchError(f"the server answers with an older model than the one it must answer with. {_ADVICE}")
-        self._memory.accept(commitment, place)
-
-    def certified(self, commitment: str, place: int) -> None:
-        """Accept the model in a valid certificate as the one that answers, unless a later one was accepted already.
-
-        Args:
-            commitment: the commitment to the model that the request was settled with.
-            place: the number of the ledger entry that settled it.
-        """
-        if place > self._memory.place():
-            self._memory.accept(commitment, place)
+        self.certified(commitment, entry)
 
     def _compare(self, copy: ModelCopy, boundary: Mapping[str, Tensor], scores: Scores) -> None:
-        row = secrets.randbelow(len(scores.logits))
+        row = secrets.randbelow(len(scores.logits))  # one that the server cannot foresee
         if scores.labels != copy.labels:
             raise MismatchError(f"the server's answer names other labels than its model has. {_ADVICE}")
         device = torch.device("cpu")
         half = self._half.loaded(copy.state).to(device)
         with reproducible(device, 1), torch.inference_mode():
-            one = {name: t if is_fitted(name) else t[row : row + 1] for name, t in boundary.items()}
+            one = dict(boundary)
+            for name, tensor in boundary.items():
+                if not is_fitted(name):  # what the codec fitted applies to all rows
+                    one[name] = tensor[row : row + 1]
             here = half.logits(unpack(to_device(one, device), self._columns, self._codec)).float().cpu()[0]
         there = scores.logits[row].float()
         margin = _MARGIN * (1.0 + float(here.abs().max()))

@@ -51,7 +51,7 @@ class Site(CertifiedSite):
         *,
         gathering: Gathering | None = None,
         patience: float = 0.0,
-        told: Callable[[str], None] | None = None,
+        on_retry: Callable[[str], None] | None = None,
     ) -> Added:
         """Add rows, pre-train, and send the shard; if labels are hidden, agree on them with the others first.
 
@@ -59,7 +59,7 @@ class Site(CertifiedSite):
             data: the rows, or a function that returns them; it is called twice.
             gathering: whom to agree with, and how long to wait for them; not needed once there is a codebook.
             patience: seconds for which to retry if the server cannot be reached.
-            told: called with the message of each error meanwhile.
+            on_retry: called with the message of each error meanwhile.
 
         Raises:
             UnreachableError: the server could not be reached in that time. Learn the same rows again to resume.
@@ -68,7 +68,7 @@ class Site(CertifiedSite):
             ForbiddenError: an operator has evicted this site.
             TrainingError: the server has set aside this site's shard. The rows are kept.
         """
-        trying = Patience(patience, told)
+        trying = Patience(patience, on_retry)
         trying(lambda: self.register(again=True))
         client = self.client
         added = client.learn(data, gathering=gathering, attempt=trying)
@@ -81,8 +81,8 @@ class Site(CertifiedSite):
     def estimate(self) -> dict[str, Any] | None:
         """Return how long a request would take the server, before it is made; None if the answer is not quick."""
         try:
-            found = self.link.estimate()
-            return {name: found[name] for name in ("training_seconds", "waiting", "deadline_days")}
+            estimate = self.link.estimate()
+            return {name: estimate[name] for name in ("training_seconds", "waiting", "deadline_days")}
         except (SplitWiperError, httpx.HTTPError, KeyError, TypeError, ValueError):
             return None
 
@@ -101,7 +101,7 @@ class Site(CertifiedSite):
         return client.forget(client.choose(classes=classes, samples=samples, everything=everything)).ticket
 
     @isolated_call()
-    def settle(self, *, patience: float = 600.0, told: Callable[[str], None] | None = None) -> None:
+    def settle(self, *, patience: float = 600.0, on_retry: Callable[[str], None] | None = None) -> None:
         """Submit requests and send the shard without the forgotten rows, retrying until the server has it.
 
         Raises:
@@ -112,7 +112,7 @@ class Site(CertifiedSite):
             self.register()
             self.client.sync()
 
-        Patience(patience, told, (UnreachableError, BusyError))(attempt)
+        Patience(patience, on_retry, (UnreachableError, BusyError))(attempt)
 
     def await_receipt(self, ticket: str, *, patience: float = 600.0) -> Receipt:
         """Wait until a request is settled, and return its receipt.
@@ -137,8 +137,8 @@ class Site(CertifiedSite):
         try:
             self.pin()
         except RestoredError:
-            if (found := self.guard.restored(self.link.ask)) is not None:
-                return found
+            if (restored := self.guard.restored(self.link.ask)) is not None:
+                return restored
             raise
         raise NotFoundError("there is nothing to accept: the server's ledger is the one that this site knows.")
 
@@ -160,9 +160,9 @@ class Site(CertifiedSite):
         client.store.remember(unsent="restored", registered="", answering="", answering_since="", removal="")
         kept = self.guard.accept(restored, self.link.ask)
         self.register()
-        lost = {one.id for one in self.link.tickets(client.name) if one.state == "accepted"}
+        lost = {ticket.id for ticket in self.link.tickets(client.name) if ticket.state == "accepted"}
         answered = [row["ticket"] for row in client.store.requests("done") if row["ticket"] in lost]
-        client.store.mark(answered, "open")  # the server has the request, but no longer the shard that answered it
+        client.store.set_state(answered, "open")  # the server has the request, but no longer the shard that answered it
         client.sync(again=True)
         return kept
 
@@ -172,10 +172,7 @@ class Site(CertifiedSite):
     def predict(self, client: str, x: Any, *, local: bool = False) -> list[str | int]:
         """Return the most likely label of the client's own task for each input.
 
-        Args:
-            client: the name of the site's client.
-            x: the inputs.
-            local: fetch the server half and compute here, so that nothing about the inputs is sent.
+        With ``local``, the server half is fetched and nothing about the inputs is sent.
         """
         return self._checked(client).predict(x, local=self._half(local))
 
@@ -194,9 +191,9 @@ class Site(CertifiedSite):
         Raises:
             InputError: the server names only the most likely label; with ``local``, probabilities are computed here.
         """
-        found = self._checked(client).predict_both(x, local=self._half(local))
-        self.labels = found.labels
-        return found
+        predicted = self._checked(client).predict_both(x, local=self._half(local))
+        self.labels = predicted.labels
+        return predicted
 
     def _half(self, local: bool) -> ServerHalf | None:
         return self.halves.server if local else None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from splitwiper.errors import FormatError
 from splitwiper.federation import Verification
-from splitwiper.federation.verify import Check, guarded, verify_client, verify_gone, verify_record
+from splitwiper.federation.verify import guarded, verify_client, verify_gone, verify_record
 from splitwiper.numerics import isolated_call
 from splitwiper.service.certificate import Envelope
-from splitwiper.service.certificate.structure import parse
+from splitwiper.service.certificate.statement import parse
 from splitwiper.service.site.site import Site
-from splitwiper.store import undisturbed
+from splitwiper.store import databases_unchanged
 from splitwiper.wire import Receipt, Request
 
 
@@ -21,48 +22,43 @@ def verify_site(site: Site, receipt: Receipt | None = None) -> Verification:
 
     The shard is compared with the one that the server acknowledged, by its digest in the site's own database.
 
-    Args:
-        site: the site. Its server is not asked.
-        receipt: check only this receipt's request; all of the site's by default.
+    If a receipt is given, only its request is checked. The server is not asked.
 
     Raises:
         BusyError: another process changed the site meanwhile, so that the data read is inconsistent.
     """
-    with undisturbed() as watch:
-        watch.add(site.client.store.database)
-        return Verification.of(_checks(site, receipt))
-
-
-def _checks(site: Site, receipt: Receipt | None) -> list[Check]:
     client = site.client
     name, store = client.name, client.store
-    checks = [verify_record(f"site {name}", store.database.check)]
-    if checks[0].outcome == "exact":
-        asked = [
-            Request(row["ticket"], name, row["level"], row["commitment"])
-            for row in store.requests("open", "sent", "done")
-        ]
-        asked += [certified for certified in _certified(site) if certified not in asked]
-        if receipt is not None:
-            asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
-        accepted = store.database.meta("accepted") or None
-        for check in (lambda: verify_gone(client, asked), lambda: verify_client(client, accepted)):
-            checks.append(guarded(f"site {name}", check))
-            if checks[-1].outcome != "exact":
-                break
-    return checks
+    with databases_unchanged() as watch:
+        watch.add(store.database)
+        checks = [verify_record(f"site {name}", store.database.check)]
+        if checks[0].outcome == "exact":
+            if receipt is None:
+                asked = _requests(site)
+            else:
+                asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
+            checks.append(guarded(f"client {name}", partial(verify_gone, client, asked), claim="rows"))
+        if checks[-1].claim == "rows" and checks[-1].outcome == "exact":
+            accepted = store.database.meta("accepted") or None
+            checks.append(guarded(f"client {name}", partial(verify_client, client, accepted)))
+        return Verification.of(checks)
 
 
-def _certified(site: Site) -> list[Request]:
-    """Return the requests named in the stored certificates."""
-    found = []
-    for path in sorted((site.client.store.root / "certificates").glob("*.json")):
+def _requests(site: Site) -> list[Request]:
+    """Return the requests that the site's database has, and those that only its certificates still name."""
+    client = site.client
+    asked = []
+    for row in client.store.requests("open", "sent", "done"):
+        asked.append(Request(row["ticket"], client.name, row["level"], row["commitment"]))
+    for path in sorted((client.store.root / "certificates").glob("*.json")):
         try:
-            said = parse(Envelope.load(path).payload)
+            contents = parse(Envelope.load(path).payload)
         except FormatError:
             continue
-        found.append(Request(said["ticket"], said["client"], said["level"], said["commitment"]))
-    return found
+        certified = Request(contents["ticket"], contents["client"], contents["level"], contents["commitment"])
+        if certified not in asked:
+            asked.append(certified)
+    return asked
 
 
 def fingerprint_of(site: Site) -> Mapping[str, str]:

@@ -20,8 +20,7 @@ from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import SignedHead, TreeHead
 from splitwiper.service.certificate.canonical import dumps, loads
 from splitwiper.service.certificate.envelope import read_limited
-from splitwiper.service.certificate.evidence import write_evidence
-from splitwiper.service.certificate.heads import Countersignature, read_countersigned
+from splitwiper.service.certificate.heads import read_countersigned, write_evidence
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.pins import ADVICE
 from splitwiper.service.site.notary import Notary
@@ -52,15 +51,7 @@ class SeenHeads:
 
 
 class Witnessing:
-    """A site's exchange of heads with other sites.
-
-    Args:
-        folder: the client's folder in the site.
-        name: the site's name.
-        guard: checks the server's ledger.
-        notary: the server.
-        own_key: the key to countersign with.
-    """
+    """A site's exchange of heads with other sites."""
 
     def __init__(self, folder: Path, name: str, guard: LedgerGuard, notary: Notary, own_key: OwnKey) -> None:
         self._path, self._name, self._guard, self._notary, self._own_key = folder / FILE, name, guard, notary, own_key
@@ -84,8 +75,7 @@ class Witnessing:
     def try_exchange(self, *, daily: bool = False) -> None:
         """Exchange heads; errors on the way are ignored, except a forked ledger.
 
-        Args:
-            daily: do nothing if the last exchange was less than a day ago.
+        With ``daily``, nothing is done if the last exchange was less than a day ago.
 
         Raises:
             ForkError: the server showed another ledger to another site.
@@ -100,74 +90,60 @@ class Witnessing:
             return
 
     def exchange(self) -> None:
-        """Publish a countersignature of the newest head, and compare the heads that other sites countersigned.
-
-        Raises:
-            ForkError: the server showed another ledger to another site.
-        """
+        """Publish a countersignature of the newest head, and compare the heads that other sites countersigned."""
         if self._guard.pins.newest() is None:
             self._notary.head()
         self._guard.refresh(self._notary.ask)  # there may be a new revocation
         self._notary.countersign(self._own_key.countersign(self.newest(), self._name))
-        found: dict[str, SeenHeads] = {}
-        for one in self._notary.witnesses():
-            site = str(one.get("site", ""))
-            if site != self._name and (seen := self._compared(site, one)) is not None and site not in found:
-                found[site] = seen  # the newest comes first
-        state = self._state()
-        sites = {**state["sites"], **{site: asdict(seen) for site, seen in found.items()}}
+        newer: dict[str, SeenHeads] = {}
+        for witness in self._notary.witnesses():
+            site = str(witness.get("site", ""))
+            if site != self._name and (seen := self._compared(site, witness)) is not None:
+                newer.setdefault(site, seen)  # the newest comes first
+        sites = self._state()["sites"]
+        for site, seen in newer.items():
+            sites[site] = asdict(seen)
         files.write_bytes(self._path, dumps({"exchanged": time.time(), "sites": sites}))
 
-    def _compared(self, site: str, one: Mapping[str, Any]) -> SeenHeads | None:
-        """Return another site's countersigned head, checked to be of the same ledger; None if it does not count.
-
-        Raises:
-            ForkError: it is of another ledger, and the server signed it with a key in good standing.
-        """
+    def _compared(self, site: str, witness: Mapping[str, Any]) -> SeenHeads | None:
+        """Return another site's countersigned head, checked to be of the same ledger; None if it does not count."""
         try:
-            head, said = read_countersigned(one["head"], one["countersignature"])
+            head, countersigned = read_countersigned(witness["head"], witness["countersignature"])
         except (FormatError, KeyError, TypeError):
             return None
         keys, own = self._guard.server_keys.read(), self._guard.pins.newest()
-        if said.site != site or head.federation != self._guard.federation or own is None:
+        if countersigned.site != site or head.federation != self._guard.federation or own is None:
             return None
         if keys.signed(head.envelope):
             self.compare(head, whose=f"site {site!r}")
         elif keys.doubtful(head.envelope, head.head.size) is None or not self._is_beginning(head.head, own):
             return None  # a thief of a revoked key may have signed it, so it proves nothing
-        return self._noted(site, head, said)
-
-    def _noted(self, site: str, head: SignedHead, said: Countersignature) -> SeenHeads:
-        before = self.seen().get(site)
-        key, note = said.key, ""
-        if before is not None and before.key != said.key:
+        before, key, note = self.seen().get(site), countersigned.key, ""
+        if before is not None and before.key != key:
             key, note = before.key, "countersigned with another key than before: ask the site whether it changed it"
-        return SeenHeads(head.head.size, head.head.root, said.time, key, note)
+        return SeenHeads(head.head.size, head.head.root, countersigned.time, key, note)
 
     def compare(self, head: SignedHead, *, whose: str) -> None:
         """Compare a head that another party saw with the ledger that this site is shown.
-
-        Args:
-            head: the head with the server's signature.
-            whose: the party that saw it, for the message.
 
         Raises:
             ForkError: they are of two ledgers, or the head is not the server's.
         """
         self._guard.signed(head, self._notary.ask)
         own = self._guard.pins.newest()
+        # of two heads of one ledger, the smaller is the beginning of the larger
         if own is None or own.size < head.head.size:
             self._notary.head()  # the ledger may have grown since
             own = self._guard.pins.newest()
         if own is None or own == head.head or self._is_beginning(head.head, own):
             return
-        told = f"{whose} was shown a ledger with {head.head} that is not the beginning of this site's, {own}."
-        raise ForkError(f"the server keeps two ledgers: {told} {self._evidence(head, own, told)}{ADVICE}")
+        story = f"{whose} was shown a ledger with {head.head} that is not the beginning of this site's, {own}."
+        raise ForkError(f"the server keeps two ledgers: {story} {self._evidence(head, own, story)}{ADVICE}")
 
     def _is_beginning(self, head: TreeHead, own: TreeHead) -> bool:
         return head.size < own.size and follows(head, own, self._notary.consistency(head.size, own.size))
 
-    def _evidence(self, head: SignedHead, own: TreeHead, told: str) -> str:
+    def _evidence(self, head: SignedHead, own: TreeHead, story: str) -> str:
         """Write the evidence of the fork to a file, if it can be obtained, and return a sentence naming the file."""
         other = self._guard.pins.signed(own)
         with suppress(SplitWiperError, httpx.HTTPError):
@@ -175,11 +151,11 @@ class Witnessing:
                 other = self._guard.signed(self._notary.head(head.head.size), self._notary.ask)
         if other is None or other.head.size != head.head.size or other.head == head.head:
             return ""
-        path = write_evidence(self._guard.site, head, other, story=told)
+        path = write_evidence(self._guard.site, head, other, story=story)
         return f"It signed both: {path} proves it to anybody. "
 
     def _state(self) -> dict[str, Any]:
         if not self._path.exists():
             return {"exchanged": 0.0, "sites": {}}
-        found: dict[str, Any] = loads(read_limited(self._path), "list of other sites' heads")
-        return found
+        state: dict[str, Any] = loads(read_limited(self._path), "list of other sites' heads")
+        return state

@@ -11,15 +11,20 @@ an attack finds little, but that it finds as much as in a model that never saw t
 | loss before, loss after | `loss` | the posteriors of one model |
 """
 
-from splitwiper_lab.attacks.membership.comparing import MembershipComparison, against, judged
-from splitwiper_lab.attacks.membership.knowledge import Knowledge, refuse_overlap
 from splitwiper_lab.attacks.membership.label_only import label_only
 from splitwiper_lab.attacks.membership.loss import loss
-from splitwiper_lab.attacks.membership.measuring import MembershipClaim, Outcome, measure
-from splitwiper_lab.attacks.membership.pairs import Answers, Model, ModelPair
+from splitwiper_lab.attacks.membership.measuring import (
+    MembershipClaim,
+    MembershipComparison,
+    Outcome,
+    against,
+    judged,
+    measure,
+)
+from splitwiper_lab.attacks.membership.pairs import Answers, Knowledge, Model, ModelPair, refuse_overlap
 from splitwiper_lab.attacks.membership.sample import Inputs, Sample
 from splitwiper_lab.attacks.membership.shadows import Forget, Trainer, shadow_pairs
-from splitwiper_lab.attacks.membership.suite import Judges, membership
+from splitwiper_lab.attacks.membership.suite import Judges
 from splitwiper_lab.attacks.membership.two_model import two_model
 
 __all__ = [
@@ -40,7 +45,6 @@ __all__ = [
     "label_only",
     "loss",
     "measure",
-    "membership",
     "refuse_overlap",
     "shadow_pairs",
     "two_model",

@@ -9,23 +9,25 @@ features are the shares of answers that are still the row's label.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from splitwiper.errors import DataError
 from splitwiper.seeding import Stream
 from splitwiper.wire.columns import Array
-from splitwiper_lab.attacks.membership.classifier import EVEN, trained
+from splitwiper_lab.attacks.membership.classifier import learned
 from splitwiper_lab.attacks.membership.measuring import MembershipClaim
 from splitwiper_lab.attacks.membership.pairs import Model, ModelPair
 from splitwiper_lab.attacks.membership.sample import Sample
-from splitwiper_lab.attacks.membership.shadows import check_shadows
 
 NAME = "labels only"
 LEVELS = (0.25, 0.5, 1.0, 2.0)
 """Noise levels, in standard deviations of all the candidates' values."""
 SHARES = (0.05, 0.1, 0.2, 0.4)
 """Shares of tokens to replace, where inputs are tokens."""
+Disturbance = Callable[[int, np.random.Generator], Array]
+"""Returns the values of an input with noise of a level."""
 REPEATS = 10
 """Queries per row and level."""
 
@@ -35,26 +37,18 @@ def label_only(shadows: Sequence[ModelPair], *, seed: int = 0) -> Callable[[Mode
 
     A pair is queried ``1 + REPEATS × len(LEVELS)`` times per candidate and model.
     """
-    check_shadows(shadows)
-    stream = Stream(seed, "membership/label-only")
-    likely, how = trained([features(s, seed=seed) for s in shadows], [s.truth for s in shadows], stream=stream)
-
-    def judge(pair: ModelPair) -> MembershipClaim:
-        gone = int((pair.after.outputs_of(pair.candidates.labels) < 0).sum())
-        return MembershipClaim(NAME, likely(features(pair, seed=seed)), EVEN, gone, how)
-
-    return judge
+    return learned(NAME, partial(features, seed=seed), shadows, Stream(seed, "membership/label-only"))
 
 
 def features(pair: ModelPair, *, seed: int) -> Array:
     """Return, per candidate, whether the answer is right before and after, and per level how often it stays right."""
-    rows, models = pair.candidates, (pair.before, pair.after)
-    firm = [np.zeros((len(rows), len(LEVELS))) for _ in models]
+    rows = pair.candidates
+    before, after = np.zeros((2, len(rows), len(LEVELS)))  # shares of right answers: candidates × levels
+    # both models get the same noise, so that a difference is the models' own
     for level, noisy in perturbed(rows, seed=seed):
-        for shares, model in zip(firm, models, strict=True):
-            shares[:, level] += _right(model, noisy) / REPEATS
-    plain = [_right(model, rows) for model in models]
-    return np.column_stack([*plain, *firm, firm[0] - firm[1]])
+        before[:, level] += _right(pair.before, noisy) / REPEATS
+        after[:, level] += _right(pair.after, noisy) / REPEATS
+    return np.column_stack([_right(pair.before, rows), _right(pair.after, rows), before, after, before - after])
 
 
 def _right(model: Model, rows: Sample) -> Array:
@@ -73,12 +67,18 @@ def perturbed(rows: Sample, *, seed: int) -> Iterator[tuple[int, Sample]]:
     Raises:
         DataError: no input can be disturbed.
     """
-    loose = {name: array for name, array in rows.columns.items() if _is_loose(array)}
-    if not loose:
-        loose = {n: a for n, a in rows.columns.items() if a.dtype.kind in "iu" and len(np.unique(a)) > 1}
-    if not loose:
+    disturbances: dict[str, Disturbance] = {}
+    masks: dict[str, Disturbance] = {}
+    for name, array in rows.columns.items():
+        graded = array.dtype.kind == "f" or array.dtype == np.uint8
+        distinct = len(np.unique(array))
+        if distinct > 1 and graded:
+            disturbances[name] = _bytes_or_floats(array)
+        elif distinct > 1 and array.dtype.kind in "iu":
+            (disturbances if distinct > 2 else masks)[name] = _tokens(array)
+    disturbances = disturbances or masks
+    if not disturbances:
         raise DataError("no input can be disturbed: all are constant, or neither numbers nor tokens.")
-    disturbances = {name: _bytes_or_floats(a) if _is_graded(a) else _tokens(a) for name, a in loose.items()}
     for level in range(len(LEVELS)):
         for repeat in range(REPEATS):
             changed = {}
@@ -88,16 +88,7 @@ def perturbed(rows: Sample, *, seed: int) -> Iterator[tuple[int, Sample]]:
             yield level, rows.with_columns(rows.columns | changed)
 
 
-def _is_graded(array: Array) -> bool:
-    return array.dtype.kind == "f" or array.dtype == np.uint8
-
-
-def _is_loose(array: Array) -> bool:
-    distinct = len(np.unique(array))
-    return distinct > 1 if _is_graded(array) else array.dtype.kind in "iu" and distinct > 2
-
-
-def _bytes_or_floats(array: Array) -> Callable[[int, np.random.Generator], Array]:
+def _bytes_or_floats(array: Array) -> Disturbance:
     spread = float(array.std(dtype=np.float64))
 
     def disturb(level: int, draw: np.random.Generator) -> Array:
@@ -107,7 +98,7 @@ def _bytes_or_floats(array: Array) -> Callable[[int, np.random.Generator], Array
     return disturb
 
 
-def _tokens(array: Array) -> Callable[[int, np.random.Generator], Array]:
+def _tokens(array: Array) -> Disturbance:
     known, places = np.unique(array, return_inverse=True)
     places = places.reshape(array.shape)
 

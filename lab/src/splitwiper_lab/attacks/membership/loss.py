@@ -32,29 +32,27 @@ def loss(shadows: Sequence[ModelPair], *, when: Literal["before", "after"]) -> C
 
     The threshold always comes from the shadows' models before unlearning: they were certainly trained on the unlearned
     rows, so they show a member's typical loss. For the model after, the question is whether rows are still members.
-
-    Args:
-        shadows: at least one pair.
-        when: which model of the pair to query.
     """
     check_shadows(shadows)
-    hard = [difficulty(s.candidates, shadows, but=s.before) for s in shadows]
-    known = np.concatenate(hard)
-    calibrated = bool(np.isfinite(known).any())  # one shadow that forgets a class gives no difficulty at all
-    usual = float(np.nanmean(known)) if calibrated else 0.0
-    raw = [losses(s.before, s.candidates) for s in shadows]
-
-    def scored(weight: float) -> list[Array]:
-        return [weight * _filled(one, usual) - other for one, other in zip(hard, raw, strict=True)]
+    hard = np.concatenate([difficulty(shadow.candidates, shadows, but=shadow.before) for shadow in shadows])
+    raw = np.concatenate([losses(shadow.before, shadow.candidates) for shadow in shadows])
+    truth = np.concatenate([shadow.truth for shadow in shadows])
+    calibrated = bool(np.isfinite(hard).any())  # one shadow that forgets a class gives no difficulty at all
+    usual = float(np.nanmean(hard)) if calibrated else 0.0
+    hard = np.nan_to_num(hard, nan=usual)
 
     def worth(weight: float) -> float:
-        areas = []
-        for scores, shadow in zip(scored(weight), shadows, strict=True):
+        # per shadow, because losses of two models may differ by more than those of members and outsiders
+        areas, start = [], 0
+        for shadow in shadows:
+            part = slice(start, start + len(shadow.truth))
+            start = part.stop
+            scores = (weight * hard - raw)[part]
             areas.append(auc(scores[shadow.truth], scores[~shadow.truth]))
         return float(np.mean(areas))
 
     weight = max(WEIGHTS, key=worth) if calibrated else 0.0
-    cut = threshold(np.concatenate(scored(weight)), np.concatenate([s.truth for s in shadows]))
+    cut = threshold(weight * hard - raw, truth)
 
     def judge(pair: ModelPair) -> MembershipClaim:
         model, rows = pair.before if when == "before" else pair.after, pair.candidates
@@ -63,7 +61,7 @@ def loss(shadows: Sequence[ModelPair], *, when: Literal["before", "after"]) -> C
         if weight and (unknown := int(np.isnan(hard).sum())):
             notes += f"; the usual one for {unknown} rows, whose label no shadow knows"
         gone = int((model.outputs_of(rows.labels) < 0).sum())
-        scores = weight * _filled(hard, usual) - losses(model, rows)
+        scores = weight * np.nan_to_num(hard, nan=usual) - losses(model, rows)
         return MembershipClaim(BEFORE if when == "before" else AFTER, scores, cut, gone, notes)
 
     return judge
@@ -71,35 +69,23 @@ def loss(shadows: Sequence[ModelPair], *, when: Literal["before", "after"]) -> C
 
 def losses(model: Model, rows: Sample) -> Array:
     """Return the loss of each row: minus the logarithm of its label's probability, which is at least 1e-12."""
-    out: Array = -np.log(model.own(model.posteriors(rows), rows.labels).clip(LEAST))
-    return out
+    found: Array = -np.log(model.own(model.posteriors(rows), rows.labels).clip(LEAST))
+    return found
 
 
 def difficulty(rows: Sample, shadows: Sequence[ModelPair], *, but: Model | None = None) -> Array:
     """Return the mean loss of each row under shadow models that know its label and were not trained on it.
 
-    Args:
-        rows: the rows.
-        shadows: the pairs whose models to query.
-        but: a model to leave out: the one under attack.
-
-    Returns:
-        The difficulty of each row; NaN if there is no such model.
+    The model under attack is left out (``but``). Where no other is such a model, the difficulty is NaN.
     """
     total, count = np.zeros(len(rows)), np.zeros(len(rows))
     for model, trained_on in chain.from_iterable(shadow.models for shadow in shadows):
-        if model is but:
-            continue
-        fresh = np.array([digest not in trained_on for digest in rows.digests], bool)
-        asked = np.flatnonzero(fresh & (model.outputs_of(rows.labels) >= 0))
-        if len(asked):  # only these: a shadow of another task may not accept the others' inputs
+        seen = np.fromiter(map(trained_on.__contains__, rows.digests), bool)
+        asked = np.flatnonzero(~seen & (model.outputs_of(rows.labels) >= 0))
+        if model is not but and len(asked):  # only these: a shadow of another task may not accept the others' inputs
             total[asked] += losses(model, rows.take(asked))
             count[asked] += 1
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def _filled(hard: Array, usual: float) -> Array:
-    return np.where(np.isnan(hard), usual, hard)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)  # NaN is filled with the usual difficulty
 
 
 def threshold(scores: Array, truth: Array) -> float:

@@ -1,4 +1,4 @@
-"""What the attacker can query: a model before and after an unlearning, and the rows whose membership is in question.
+"""What the attacker can query, a model before and after an unlearning, and what it knows besides.
 
 Models are black boxes that return posteriors. Outputs are identified by label, since the models of a pair may have
 different outputs: a forgotten class has none.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
+from typing import Literal
 
 import numpy as np
 
@@ -42,7 +44,7 @@ class Model:
     @cached_property
     def places(self) -> dict[Label, int]:
         """The output index of each label."""
-        return {label: place for place, label in enumerate(self.labels)}
+        return dict(zip(self.labels, range(len(self.labels)), strict=True))
 
     def posteriors(self, rows: Sample) -> Array:
         """Query the model and check its answer.
@@ -50,22 +52,23 @@ class Model:
         Raises:
             DataError: the answer is not posteriors: not rows × outputs, not finite, or rows that do not sum to 1.
         """
-        found = np.asarray(self.answers(rows.inputs), np.float64)
-        if found.shape != (len(rows), len(self.labels)):
+        chances = np.asarray(self.answers(rows.inputs), np.float64)
+        if chances.shape != (len(rows), len(self.labels)):
             raise DataError(
-                f"a model answered with shape {list(found.shape)}; {len(rows)} rows and {len(self.labels)} labels "
+                f"a model answered with shape {list(chances.shape)}; {len(rows)} rows and {len(self.labels)} labels "
                 f"make {[len(rows), len(self.labels)]}."
             )
-        if not np.isfinite(found).all():
-            raise DataError(f"a model's answers are not finite in {(~np.isfinite(found)).any(1).sum()} rows.")
-        wrong = (found < -_SUMS).any(1) | (np.abs(found.sum(1) - 1) > _SUMS)
+        # attacks compare numbers of models that they did not make: one bad answer would spoil every score in silence
+        if not np.isfinite(chances).all():
+            raise DataError(f"a model's answers are not finite in {(~np.isfinite(chances)).any(1).sum()} rows.")
+        wrong = (chances < -_SUMS).any(1) | (np.abs(chances.sum(1) - 1) > _SUMS)
         if wrong.any():
             row = int(wrong.argmax())
             raise DataError(
                 f"a model's answers are not posteriors in {wrong.sum()} rows (row {row} sums to "
-                f"{found[row].sum():.3g}); apply softmax."
+                f"{chances[row].sum():.3g}); apply softmax."
             )
-        return found.clip(0, 1)
+        return chances.clip(0, 1)
 
     def outputs_of(self, labels: Sequence[Label]) -> Array:
         """Return the output index of each label; -1 for a label without an output."""
@@ -145,3 +148,46 @@ class ModelPair:
     def truth(self) -> Array:
         """A mask of the candidates that were unlearned."""
         return np.arange(len(self.unlearned) + len(self.outsiders)) < len(self.unlearned)
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the attacker knows, derived from its shadows.
+
+    Attributes:
+        labels: "full" if the shadows know every label of the target, else "partial".
+        tasks: "same" if the shadows have exactly the target's tasks, else "mixed".
+    """
+
+    labels: Literal["full", "partial"]
+    tasks: Literal["same", "mixed"]
+
+    @classmethod
+    def of(cls, target: ModelPair, shadows: Sequence[ModelPair]) -> Knowledge:
+        """Return the knowledge of an attacker with these shadows."""
+        real, known = {*target.before.labels, *target.unlearned.labels}, set[Label]()
+        for shadow in shadows:
+            known.update(shadow.before.labels)
+        task = attrgetter("task")
+        same = set(map(task, real)) == set(map(task, known))
+        return cls("full" if real <= known else "partial", "same" if same else "mixed")
+
+
+def refuse_overlap(target: ModelPair, own: Sample | Sequence[ModelPair]) -> None:
+    """Refuse an attacker whose own rows, or shadows', are also the target's: it would know what it should find out.
+
+    Raises:
+        DataError: rows overlap; the message gives their number.
+    """
+    mine: set[bytes] = set()
+    if isinstance(own, Sample):
+        mine.update(own.digests)
+    else:
+        for shadow in own:
+            mine |= shadow.rows
+    trained, outside = len(mine & target.trained), len(mine & set(target.outsiders.digests))
+    if trained or outside:
+        raise DataError(
+            f"{trained + outside} shadow rows are also the target's ({trained} it was trained on, {outside} "
+            "outsiders); the attacker's rows must be its own, so leave them out."
+        )

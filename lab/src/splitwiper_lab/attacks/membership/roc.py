@@ -53,6 +53,7 @@ def standard_error(below: Array, above: Array) -> float:
     """Return DeLong's standard error from components; infinite if either kind has fewer than two rows."""
     if min(len(below), len(above)) < 2:
         return float("inf")
+    # the variance of a mean over either kind; the kinds are drawn independently, so variances add up
     return float(np.sqrt(below.var(ddof=1) / len(below) + above.var(ddof=1) / len(above)))
 
 
@@ -65,5 +66,6 @@ def tpr_at(hits: Array, alarms: Array, rate: float) -> float:
     allowed = int(np.floor(rate * len(alarms) + 1e-9))
     if allowed >= len(alarms):
         return 1.0
-    first_refused = np.sort(alarms)[::-1][allowed]  # the threshold must be above this score and all its ties
+    # one outsider more than allowed: the threshold must be above this score and all its ties
+    first_refused = np.sort(alarms)[::-1][allowed]
     return float((hits > first_refused).mean())

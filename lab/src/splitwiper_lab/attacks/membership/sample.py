@@ -31,9 +31,9 @@ class Sample:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", tuple(self.labels))
-        wrong = next((x for x in self.labels if not isinstance(x, Label)), None)
-        if wrong is not None:
-            raise DataError(f"label {wrong!r} is not a splitwiper.wire.Label(task, name); name its task.")
+        for label in self.labels:
+            if not isinstance(label, Label):
+                raise DataError(f"label {label!r} is not a splitwiper.wire.Label(task, name); name its task.")
         if not self.columns:
             raise DataError("there are no inputs; give an array, or several by name.")
         lengths = {name or "inputs": len(array) for name, array in self.columns.items()} | {"labels": len(self.labels)}
@@ -53,13 +53,15 @@ class Sample:
     @cached_property
     def digests(self) -> tuple[bytes, ...]:
         """A digest of each row's inputs. The label is left out: a row with a new label is the same row."""
-        arrays = [_plain(array) for array in self.columns.values()]
-        head = b"".join(encode([n, a.dtype.str, *a.shape[1:]]) for n, a in zip(self.columns, arrays, strict=True))
-        found = []
-        for row in range(len(self)):
-            content = b"".join(array[row].tobytes() for array in arrays)
-            found.append(hashlib.sha256(head + content).digest())
-        return tuple(found)
+        arrays, head = [], b""
+        for name, column in self.columns.items():
+            array = _plain(column)
+            arrays.append(array)
+            head += encode([name, array.dtype.str, *array.shape[1:]])
+        digests = []
+        for row in zip(*arrays, strict=True):
+            digests.append(hashlib.sha256(head + b"".join(value.tobytes() for value in row)).digest())
+        return tuple(digests)
 
     def with_columns(self, columns: Mapping[str, Array]) -> Sample:
         """Return the same rows with other inputs."""

@@ -83,24 +83,25 @@ def shadow_pairs(
         )
     if not len(rows):
         raise DataError("the shadow set has no rows; give the attacker some of its own.")
-    first = {digest: row for row, digest in reversed(list(enumerate(rows.digests)))}
-    rows = rows.take(np.sort(list(first.values())))
+    rows = rows.take(np.sort(np.unique(rows.digests, return_index=True)[1]))  # the first of each
     held = in_order(rows.labels)
     for label in labels or ():
         if label not in held:
             raise DataError(f"no shadow row has label {label.text}, which shadows should unlearn.")
-    known: list[Label | None] = [None]
+    chosen: list[Label | None] = [None]  # rows of any label
     if forget != "rows":
-        known = list(labels or (held[n] for n in Stream(seed, "membership/labels").permutation(len(held))))
-    return [_shadow(rows, train, known[n % len(known)], n, forget, share, seed) for n in range(count)]
+        order = Stream(seed, "membership/labels").permutation(len(held))
+        chosen = list(labels or map(held.__getitem__, order))
+    return [_shadow(rows, train, chosen[n % len(chosen)], n, forget, share, seed) for n in range(count)]
 
 
 def _shadow(
     rows: Sample, train: Trainer, label: Label | None, n: int, forget: Forget, share: float, seed: int
 ) -> ModelPair:
     """Train the ``n``-th shadow."""
+    # shadows 2k and 2k + 1 share a division into halves, and swap them
     inside = _half(rows, Stream(seed, "membership/halves", n // 2)) ^ bool(n % 2)
-    chosen = np.array([label in (None, x) for x in rows.labels])
+    chosen = np.array([label in (None, own) for own in rows.labels])
     order = Stream(seed, "membership/unlearned", n).permutation(len(rows))
     mine = order[(inside & chosen)[order]]
     gone = mine if forget == "class" else mine[: round(share * len(mine))]
@@ -112,6 +113,7 @@ def _shadow(
     members = rows.take(np.flatnonzero(inside))
     _enough(n, len(unlearned), len(outsiders))
     number = Stream(seed, "membership/shadow", n).number
+    # from one seed, so that the models differ by what the unlearned rows did, and by nothing else
     before = Model(*train(members.inputs, members.labels, number))
     left = rows.take(np.flatnonzero(stays))
     after = Model(*train(left.inputs, left.labels, number))
@@ -122,7 +124,7 @@ def _half(rows: Sample, stream: Stream) -> Array:
     """Mark half of each label's rows, at random."""
     order = stream.permutation(len(rows))
     names = np.array([label.text for label in rows.labels])
-    order = order[np.argsort(names[order], kind="stable")]
+    order = order[np.argsort(names[order], kind="stable")]  # label by label, at random within one
     inside = np.zeros(len(rows), bool)
     inside[order[::2]] = True
     return inside

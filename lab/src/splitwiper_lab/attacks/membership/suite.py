@@ -5,31 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from splitwiper_lab.attacks.membership.comparing import against
-from splitwiper_lab.attacks.membership.knowledge import Knowledge, refuse_overlap
 from splitwiper_lab.attacks.membership.label_only import label_only
 from splitwiper_lab.attacks.membership.loss import BEFORE, loss
-from splitwiper_lab.attacks.membership.measuring import MembershipClaim, Outcome, measure
-from splitwiper_lab.attacks.membership.pairs import Model, ModelPair
-from splitwiper_lab.attacks.membership.shadows import check_shadows
+from splitwiper_lab.attacks.membership.measuring import MembershipClaim, Outcome, against, measure
+from splitwiper_lab.attacks.membership.pairs import Knowledge, Model, ModelPair, refuse_overlap
 from splitwiper_lab.attacks.membership.two_model import two_model
 
 
 class Judges:
     """All attacks, trained on shadows: two models, labels only, loss before, loss after.
 
-    They can judge one unlearning after another; which candidates were unlearned is used only for scoring.
-
-    Args:
-        shadows: the attacker's shadows, from `shadow_pairs`.
-        seed: the seed of all randomness.
+    They can judge one unlearning after another; which candidates were unlearned is used only for scoring. Shadows come
+    from `shadow_pairs`.
 
     Raises:
-        DataError: the shadows are unusable (see `check_shadows`).
+        DataError: the shadows are unusable (see `shadows.check_shadows`).
     """
 
     def __init__(self, shadows: Sequence[ModelPair], *, seed: int = 0) -> None:
-        check_shadows(shadows)
         self._shadows = shadows
         self._judges: list[Callable[[ModelPair], MembershipClaim]] = [
             two_model(shadows, seed=seed),
@@ -41,10 +34,8 @@ class Judges:
     def __call__(self, target: ModelPair, *, reference: Model | None = None) -> list[Outcome]:
         """Attack one unlearning.
 
-        Args:
-            target: the pair under attack.
-            reference: a model trained without the unlearned rows. Every attack that queries the model after also runs
-                with it in place of the target's, and the outcomes are compared.
+        If there is a reference, a model trained without the unlearned rows, every attack that queries the model after
+        also runs with it in place of the target's, and the outcomes are compared.
 
         Raises:
             DataError: some of the shadows' rows are also the target's.
@@ -61,10 +52,3 @@ class Judges:
                 outcome = replace(outcome, comparison=against(outcome, measure(beside, never, knowledge)))
             outcomes.append(outcome)
         return outcomes
-
-
-def membership(
-    target: ModelPair, shadows: Sequence[ModelPair], *, reference: Model | None = None, seed: int = 0
-) -> list[Outcome]:
-    """Learn from shadows and attack one unlearning: see `Judges`."""
-    return Judges(shadows, seed=seed)(target, reference=reference)

@@ -14,10 +14,9 @@ import numpy as np
 from splitwiper.seeding import Stream
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
-from splitwiper_lab.attacks.membership.classifier import EVEN, trained
+from splitwiper_lab.attacks.membership.classifier import learned
 from splitwiper_lab.attacks.membership.measuring import MembershipClaim
 from splitwiper_lab.attacks.membership.pairs import Model, ModelPair
-from splitwiper_lab.attacks.membership.shadows import check_shadows
 
 NAME = "two models"
 LEAST = 1e-12
@@ -27,15 +26,7 @@ _TOP = 3
 
 def two_model(shadows: Sequence[ModelPair], *, seed: int = 0) -> Callable[[ModelPair], MembershipClaim]:
     """Learn from shadows to recognise unlearned rows by the posteriors of both models."""
-    check_shadows(shadows)
-    stream = Stream(seed, "membership/two-model")
-    likely, how = trained([features(s) for s in shadows], [s.truth for s in shadows], stream=stream)
-
-    def judge(pair: ModelPair) -> MembershipClaim:
-        gone = int((pair.after.outputs_of(pair.candidates.labels) < 0).sum())
-        return MembershipClaim(NAME, likely(features(pair)), EVEN, gone, how)
-
-    return judge
+    return learned(NAME, features, shadows, Stream(seed, "membership/two-model"))
 
 
 def features(pair: ModelPair) -> Array:
@@ -45,32 +36,27 @@ def features(pair: ModelPair) -> Array:
     between both, entropies, and the probability and the loss of a row's claimed label. A label for which a model has no
     output has probability 0 there.
     """
-    rows = pair.candidates
-    models = (pair.before, pair.after)
-    said = [model.posteriors(rows) for model in models]
-    table = tuple(dict.fromkeys((*pair.before.labels, *pair.after.labels)))
-    first, second = (_aligned(model, some, table) for model, some in zip(models, said, strict=True))
+    rows, before, after = pair.candidates, pair.before, pair.after
+    old, new = before.posteriors(rows), after.posteriors(rows)
+    table = tuple(dict.fromkeys((*before.labels, *after.labels)))
+    first, second = _aligned(before, old, table), _aligned(after, new, table)  # rows × labels of both models
     order = np.lexsort((-second, -first), axis=1)[:, :_TOP]  # ties: by the other model, never by output order
-    top, then = (np.take_along_axis(some, order, axis=1) for some in (first, second))
-    own = [model.own(some, rows.labels) for model, some in zip(models, said, strict=True)]
-    loss = [-np.log(some.clip(LEAST)) for some in own]
-    single = [
-        np.linalg.norm(first - second, axis=1),
-        *(_entropy(some) for some in said),
-        *own,
-        own[0] - own[1],
-        *loss,
-        loss[1] - loss[0],
-    ]
-    return np.column_stack([top, then, top - then, -np.sort(-second, axis=1)[:, :_TOP], *single])
+    top, then = np.take_along_axis(first, order, axis=1), np.take_along_axis(second, order, axis=1)
+    own, own_after = before.own(old, rows.labels), after.own(new, rows.labels)
+    loss, loss_after = -np.log(own.clip(LEAST)), -np.log(own_after.clip(LEAST))
+    of_three = [top, then, top - then, -np.sort(-second, axis=1)[:, :_TOP]]
+    distance = np.linalg.norm(first - second, axis=1)
+    of_all = [distance, _entropy(old), _entropy(new)]
+    of_label = [own, own_after, own - own_after, loss, loss_after, loss_after - loss]
+    return np.column_stack([*of_three, *of_all, *of_label])
 
 
 def _aligned(model: Model, posteriors: Array, table: Sequence[Label]) -> Array:
     """Return posteriors in the order of a table of labels, with zeros for labels without an output."""
-    out = np.zeros((len(posteriors), max(_TOP, len(table))))
+    aligned = np.zeros((len(posteriors), max(_TOP, len(table))))  # models with fewer outputs have zeros there too
     places = model.outputs_of(table)
-    out[:, np.flatnonzero(places >= 0)] = posteriors[:, places[places >= 0]]
-    return out
+    aligned[:, np.flatnonzero(places >= 0)] = posteriors[:, places[places >= 0]]
+    return aligned
 
 
 def _entropy(posteriors: Array) -> Array:

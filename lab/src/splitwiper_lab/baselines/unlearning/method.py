@@ -16,8 +16,7 @@ from splitwiper.training.loop import OnEpoch
 from splitwiper_lab.baselines.channel import Tap
 from splitwiper_lab.baselines.framework import Trained
 from splitwiper_lab.baselines.network import Network
-from splitwiper_lab.baselines.objectives import LEARN, Objective
-from splitwiper_lab.baselines.party import Teachers
+from splitwiper_lab.baselines.party import LEARN, Objective, Teachers
 from splitwiper_lab.baselines.problem import Forgetting
 from splitwiper_lab.baselines.schedules import Portion
 from splitwiper_lab.baselines.training import Work
@@ -33,11 +32,11 @@ class Method(ABC):
     @property
     def told(self) -> str:
         """The method's name and its non-default settings, to distinguish two methods of a kind."""
-        given = [
-            f"{f.name} {getattr(self, f.name):g}"
-            for f in dataclasses.fields(self)
-            if isinstance(getattr(self, f.name), int | float) and getattr(self, f.name) != f.default
-        ]
+        given = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and value != field.default:
+                given.append(f"{field.name} {value:g}")
         return f"{self.name} ({', '.join(given)})" if given else self.name
 
     def unlearn(
@@ -49,22 +48,17 @@ class Method(ABC):
         on_epoch: OnEpoch | None = None,
         tap: Tap | None = None,
     ) -> Trained:
-        """Make a trained network forget.
+        """Return what a trained network becomes by forgetting rows; the network itself is not changed.
 
-        Args:
-            trained: the network; it is not changed.
-            forgetting: the client and the rows to forget.
-            present: the clients that can be reached; by default all.
-            on_epoch: called after each epoch.
-            tap: receives every message.
+        The clients that can be reached are ``present``, by default all. A tap receives every message.
 
         Raises:
             RequestError: the request is not about these rows, or nothing would be left.
             AbsentClientError: a client that must take part cannot be reached. Nothing was changed.
         """
-        trained.problem.without(forgetting)
+        trained.problem.without(forgetting)  # refuses a request that is not about these rows, before anything is done
         needed = self.needs(trained, forgetting)
-        away = [name for name in needed if present is not None and name not in present]
+        away = [] if present is None else sorted(set(needed).difference(present), key=needed.index)
         if away:
             names = ", ".join(map(repr, away))
             raise AbsentClientError(
@@ -122,8 +116,9 @@ class Adjusting(Method):
         self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None, tap: Tap | None
     ) -> Trained:
         left, chosen = trained.problem.without(forgetting), self.portions(trained, forgetting)
-        network = trained.network.copied()
-        recipe = trained.problem.config.server
+        network, recipe = trained.network.copied(), trained.problem.config.server
+        starts = dict(trained.starts)
+        starts.pop(forgetting.client, None)  # it was pre-trained on the rows to forget, so nothing may begin from it
         work = Work(
             trained.framework,
             trained.problem,
@@ -140,7 +135,7 @@ class Adjusting(Method):
             trained,
             network=network if forgetting.client in left.clients else network.copied(without=forgetting.client),
             problem=left,
-            starts={name: start for name, start in trained.starts.items() if name != forgetting.client},
+            starts=starts,
             spent=work.spent(),
             preparing={},
             server=work.server_cost(),
@@ -152,11 +147,11 @@ class Adjusting(Method):
 
 def everything(trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
     """Return all rows of all clients, with rows to forget listed separately."""
-    found = {}
+    portions = {}
     for name, held in trained.problem.clients.items():
         gone = forgetting.gone if name == forgetting.client else np.zeros(len(held), bool)
-        found[name] = Portion(np.flatnonzero(~gone), np.flatnonzero(gone))
-    return found
+        portions[name] = Portion(np.flatnonzero(~gone), np.flatnonzero(gone))
+    return portions
 
 
 def balanced(chosen: Mapping[str, Portion], *, kept: float, gone: float) -> tuple[float, float]:
@@ -164,7 +159,9 @@ def balanced(chosen: Mapping[str, Portion], *, kept: float, gone: float) -> tupl
 
     They are the same in every batch and at every client, so the objective does not depend on how rows are divided.
     """
-    stay, go = (
-        sum(len(rows) for rows in side) for side in zip(*((p.kept, p.gone) for p in chosen.values()), strict=True)
-    )
+    stay = go = 0
+    for portion in chosen.values():
+        stay += len(portion.kept)
+        go += len(portion.gone)
+    # a mean over a batch holds both kinds of rows; a row weighs n / n_kind, so that its kind's mean counts as a whole
     return kept * (stay + go) / max(stay, 1), gone * (stay + go) / max(go, 1)

@@ -29,4 +29,5 @@ class Retraining(Method):
     ) -> Trained:
         left = trained.problem.without(forgetting)
         again = trained.framework.learn(left, known=trained.starts, on_epoch=on_epoch, tap=tap)
+        # a requester that left altogether is no client of the new training, and spent nothing
         return replace(again, spent={name: again.spent.get(name, Cost()) for name in trained.problem.clients})

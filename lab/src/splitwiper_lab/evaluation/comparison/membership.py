@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -54,52 +55,41 @@ def withheld(work: Workload, share: float) -> tuple[Workload, dict[str, Part]]:
     for name, data in work.train.items():
         rows = as_rows(data, task="")
         # rows with the same inputs stay together: the attacker must have no row that the systems also have
-        digests = Sample(_inputs(rows.inputs, rows.call), rows.labels).digests
-        number = {digest: place for place, digest in enumerate(dict.fromkeys(digests))}
-        order = Stream(work.config.seed, "compare/shadow", name).permutation(len(number))
+        numbers: dict[bytes, int] = {}
+        groups = []  # for each row, the number of its inputs among all different ones
+        for digest in Sample(_inputs(rows.inputs, rows.call), rows.labels).digests:
+            groups.append(numbers.setdefault(digest, len(numbers)))
+        order = Stream(work.config.seed, "compare/shadow", name).permutation(len(numbers))
         cut = round(share * len(order))
-        if not 0 < cut < len(order):
+        if not 0 < cut < len(order):  # both sides need a row
             raise ConfigError(
                 f"compare.membership.shadow = {share:g} of the {len(order)} rows of {name!r} is {cut} rows."
             )
-        mine = np.isin([number[digest] for digest in digests], order[:cut])
+        mine = np.isin(groups, order[:cut])
         taken[name], kept[name] = _taken(*data, np.flatnonzero(mine)), _taken(*data, np.flatnonzero(~mine))
     return dataclasses.replace(work, train=kept), taken
 
 
 def _taken(inputs: Any, labels: Any, rows: Array) -> Part:
-    chosen = {k: v[rows] for k, v in inputs.items()} if isinstance(inputs, Mapping) else inputs[rows]
-    return chosen, np.asarray(labels)[rows]
+    if isinstance(inputs, Mapping):
+        return {name: column[rows] for name, column in inputs.items()}, np.asarray(labels)[rows]
+    return inputs[rows], np.asarray(labels)[rows]
 
 
 class Attacker:
-    """An attacker with shadows trained on its own rows, and the candidates it judges.
-
-    Args:
-        work: the data that the systems learn from.
-        problem: the same data, in canonical order.
-        forgetting: the rows that the systems forget.
-        own: the attacker's rows, by client.
-        comparison: the comparison, which says how much the attacker knows.
-    """
+    """An attacker with shadows trained on its own rows, and the candidates it judges."""
 
     def __init__(
-        self,
-        work: Workload,
-        problem: Problem,
-        forgetting: Forgetting,
-        own: Mapping[str, Part],
-        comparison: Comparison,
+        self, work: Workload, problem: Problem, forgetting: Forgetting, own: Mapping[str, Part], comparison: Comparison
     ) -> None:
         self._seed, held = work.config.seed, problem.clients[forgetting.client]
         self._unlearned = _first(_sample(held, forgetting.gone), _MOST)
         self._retained = _sample(held, ~forgetting.gone)
-        labels = set(self._unlearned.labels)
         tests = as_rows(work.test[forgetting.client], task=work.tasks.get(forgetting.client, ""))
-        there = np.array([label in labels for label in tests.labels], bool)
         every = Sample(_inputs(tests.inputs, tests.call), tests.labels)
-        self._outsiders = _first(every.take(np.flatnonzero(there)), _MOST)
-        shadows = shadow_pairs(
+        # with other labels, the label alone would tell outsiders from forgotten rows
+        self._outsiders = _first(_with_labels(every, set(self._unlearned.labels)), _MOST)
+        shadows = shadow_pairs(  # as the systems do: a shadow forgets as much as they
             _own_rows(own, work, comparison),
             _trainer(problem, held),
             forget="class" if forgetting.level == "class" else "part",
@@ -111,6 +101,7 @@ class Attacker:
 
     def attack(self, before: Model, after: Model, retrained: Model) -> list[dict[str, Any]]:
         """Run every attack on one system, and again with a retrained model in place of the one that forgot."""
+        # with the same candidates for every system
         pair = ModelPair(before, after, self._unlearned, self._outsiders, self._retained)
         return [outcome.to_dict() for outcome in self._judges(pair, reference=retrained)]
 
@@ -129,16 +120,25 @@ def _first(rows: Sample, most: int) -> Sample:
     return rows.take(np.arange(min(most, len(rows))))
 
 
+def _with_labels(rows: Sample, labels: Collection[Label]) -> Sample:
+    return rows.take(np.array([place for place, label in enumerate(rows.labels) if label in labels], np.int64))
+
+
 def _own_rows(own: Mapping[str, Part], work: Workload, comparison: Comparison) -> Sample:
     """Return the attacker's rows; if it knows only some labels, those of these labels."""
-    parts = [as_rows(own[name], task=work.tasks.get(name, "")) for name in sorted(own)]
-    labels = [label for part in parts for label in part.labels]
-    columns = {k: np.concatenate([part.inputs[k] for part in parts]) for k in parts[0].inputs}
+    labels: list[Label] = []
+    columns: dict[str, list[Array]] = {}
+    for name in sorted(own):
+        rows = as_rows(own[name], task=work.tasks.get(name, ""))
+        labels += rows.labels
+        for column, values in rows.inputs.items():
+            columns.setdefault(column, []).append(values)
     every = in_order(labels)
     order = Stream(work.config.seed, "compare/known").permutation(len(every))
+    # two labels at least: a shadow forgets one of them
     known = {every[place] for place in order[: max(2, math.ceil(comparison.membership.labels * len(every)))]}
-    rows = Sample(_inputs(columns, parts[0].call), labels)
-    return rows.take(np.array([place for place, label in enumerate(labels) if label in known], np.int64))
+    joined = {column: np.concatenate(parts) for column, parts in columns.items()}
+    return _with_labels(Sample(_inputs(joined, rows.call), labels), known)
 
 
 def _trainer(problem: Problem, like: Holding) -> Callable[[Inputs, Sequence[Label], int], tuple[Answers, Any]]:
@@ -146,17 +146,16 @@ def _trainer(problem: Problem, like: Holding) -> Callable[[Inputs, Sequence[Labe
 
     def train(inputs: Inputs, labels: Sequence[Label], seed: int) -> tuple[Answers, tuple[Label, ...]]:
         named = dict(inputs) if isinstance(inputs, Mapping) else {like.names[0]: inputs}
-        rows = dataclasses.replace(
-            as_rows((pack(named, like.call), [x.name for x in labels]), task=""), labels=tuple(labels)
-        )
+        rows = as_rows((pack(named, like.call), [label.name for label in labels]), task="")
         weights = train_whole(
             problem,
-            [holding("shadow", rows, key=b"shadow")],
+            # as rows, labels have no task; these keep the one that they have
+            [holding("shadow", dataclasses.replace(rows, labels=tuple(labels)), key=b"shadow")],
             stream=Stream(problem.config.seed, "shadow", seed),
             what="a shadow model",
         )
-
         logits = answering(problem, weights)
+        # as doubles: attacks look at the last digits of confident answers
         return lambda asked: torch.softmax(logits(asked).double(), dim=1).numpy(), weights.labels
 
     return train
@@ -184,29 +183,35 @@ def exposures(records: Sequence[Record]) -> list[Exposure]:
     """Return the results of all attacks, in the order of systems."""
     groups: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     for record in records:
-        for found in record.membership:
-            knows = f"{found['labels']} labels, {found['tasks']} tasks"
-            groups.setdefault((record.system, record.unlearning, found["attack"], knows), []).append(found)
-    return [_exposure(*key, group) for key, group in groups.items()]
+        for result in record.membership:
+            knows = f"{result['labels']} labels, {result['tasks']} tasks"
+            groups.setdefault((record.system, record.unlearning, result["attack"], knows), []).append(result)
+    return [_exposure(*key, results) for key, results in groups.items()]
 
 
-def _exposure(system: str, unlearning: str, attack: str, knows: str, found: Sequence[Mapping[str, Any]]) -> Exposure:
-    beside = [one["comparison"] for one in found if one["comparison"] is not None]
-    # judged by the present rule, whenever it was measured
-    verdicts: list[str] = [judged(*one["interval"]) for one in beside]
-    told = []
-    for word in dict.fromkeys(verdicts):
-        told.append(word if len(verdicts) == 1 else f"{word} {verdicts.count(word)}×")
-    low, high = np.mean([one["interval"] for one in found], axis=0).tolist()
+def _exposure(system: str, unlearning: str, attack: str, knows: str, results: Sequence[Mapping[str, Any]]) -> Exposure:
+    """Summarise the results of one attack on one system, one for each seed."""
+    differences, verdicts = [], Counter[str]()
+    for result in results:
+        beside = result["comparison"]
+        if beside is not None:
+            differences.append(beside["difference"])
+            # judged by the present rule, whenever it was measured
+            verdicts[judged(*beside["interval"])] += 1
+    if verdicts.total() == 1:
+        verdict = next(iter(verdicts))
+    else:
+        verdict = ", ".join(f"{word} {times}×" for word, times in verdicts.items())
+    low, high = np.mean(list(map(itemgetter("interval"), results)), axis=0).tolist()
     return Exposure(
         system,
         unlearning,
         attack,
         knows,
-        SeedSpread.of(map(itemgetter("hit_rate"), found)),
-        SeedSpread.of(map(itemgetter("false_positive_rate"), found)),
-        SeedSpread.of(map(itemgetter("auc"), found)),
+        SeedSpread.of(map(itemgetter("hit_rate"), results)),
+        SeedSpread.of(map(itemgetter("false_positive_rate"), results)),
+        SeedSpread.of(map(itemgetter("auc"), results)),
         (low, high),
-        SeedSpread.of(map(itemgetter("difference"), beside)) if beside else None,
-        ", ".join(told) or "not compared",
+        SeedSpread.of(differences) if differences else None,
+        verdict or "not compared",
     )

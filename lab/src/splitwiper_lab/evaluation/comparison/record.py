@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from splitwiper_lab.baselines import Cost
+from splitwiper_lab.sweeps import CellResult
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,11 @@ class Phase:
 
     def cost(self, clients: Sequence[str], *, epochs: float) -> Cost:
         """Return the total cost of some clients, with the share ``epochs`` of their pre-training (1 is all)."""
-        total = sum((self.spent.get(name, Cost()) for name in clients), Cost())
+        total, nothing = Cost(), Cost()
         for name in clients:
-            prepared = self.preparing.get(name, Cost())
+            prepared = self.preparing.get(name, nothing)
+            total += self.spent.get(name, nothing)
+            # pre-training is computing alone: it sends and stores nothing
             total += Cost(seconds=epochs * prepared.seconds, flops=round(epochs * prepared.flops))
         return total
 
@@ -45,8 +48,8 @@ class Phase:
         return cls(
             values["retained"],
             values["forgotten"],
-            {name: Cost(**cost) for name, cost in values["spent"].items()},
-            {name: Cost(**cost) for name, cost in values["preparing"].items()},
+            _costs(values["spent"]),
+            _costs(values["preparing"]),
             Cost(**values["server"]),
             tuple(values["took_part"]),
         )
@@ -85,6 +88,11 @@ class Record:
     membership: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
 
     @property
+    def went_on(self) -> bool:
+        """Whether forgetting worked with a client away."""
+        return self.away is not None and bool(self.away["went_on"])
+
+    @property
     def key(self) -> tuple[str, str, int]:
         """The identity of the result: system, unlearning method, seed."""
         return self.system, self.unlearning, self.seed
@@ -96,6 +104,15 @@ class Record:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
         """Create a record from the values of `to_dict`; unknown keys of other versions are ignored."""
-        known = {f.name: values[f.name] for f in dataclasses.fields(cls)}
-        phases = {name: Phase.from_dict(values[name]) for name in ("learned", "unlearned")}
-        return cls(**{**known, **phases})
+        known = {field.name: values[field.name] for field in dataclasses.fields(cls)}
+        known["learned"], known["unlearned"] = Phase.from_dict(known["learned"]), Phase.from_dict(known["unlearned"])
+        return cls(**known)
+
+
+def records_of_results(results: Iterable[CellResult]) -> list[Record]:
+    """Return the records that results hold."""
+    return [Record.from_dict(result.values) for result in results]
+
+
+def _costs(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
+    return {name: Cost(**cost) for name, cost in values.items()}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from splitwiper.config import Masking, Noise, from_dict
 from splitwiper.config.settings import bounded, choice, typed
-from splitwiper.errors import ConfigError, nearest
+from splitwiper.errors import ConfigError, check_keys, nearest
 from splitwiper.extensions import load, origin, path_of
 from splitwiper.formats import plural
 from splitwiper.seeding import digest
@@ -79,21 +80,22 @@ class System:
 
         A result with another digest belongs to another configuration.
         """
+        # each way has its own digest, so adding one leaves the results of others valid
         own = [repr(dataclasses.replace(self, methods=()))]
         if self.origin:
             own.append(self.origin)
-        if not self.named:
+        if not self.methods:
             return {self.kind: digest(*own)}
-        return {way: digest(*own, *method_texts(method)) for way, method in self.named.items()}
+        return {way: digest(*own, *_method_texts(method)) for way, method in self.named.items()}
 
     @property
     def named(self) -> dict[str, Method]:
         """Its methods by name; several methods of a kind are named with their settings."""
-        names = [method.name for method in self.methods]
-        return {m.name if names.count(m.name) == 1 else m.told: m for m in self.methods}
+        times = Counter(method.name for method in self.methods)
+        return {method.told if times[method.name] > 1 else method.name: method for method in self.methods}
 
 
-def method_texts(method: Method) -> list[str]:
+def _method_texts(method: Method) -> list[str]:
     """Return the texts that stand for an unlearning method in digests: with its code, if it comes from outside."""
     if METHODS.get(method.name) is type(method):
         return [repr(method)]
@@ -149,17 +151,19 @@ def read_comparison(table: Mapping[str, Any]) -> Comparison:
     listed = values.pop("systems", [{"kind": OURS}, {"kind": "vanilla"}])
     if not isinstance(listed, list) or not listed:
         raise ConfigError("compare.systems must be a list of systems, as in [[compare.systems]] kind = 'vanilla'.")
-    for key in values:
-        if key not in (known := ["systems", *(f.name for f in dataclasses.fields(Conditions))]):
-            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
-            raise ConfigError(f"unknown key {'compare.' + key!r}.{hint}")
-    own = from_dict(Conditions, values, where="compare.")
-    systems = tuple(_named(one, f"compare.systems[{place}]") for place, one in enumerate(listed))
-    names = [system.name for system in systems]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"two systems of compare.systems are called {name!r}; give one of them another name.")
-    return Comparison(systems=systems, **{f.name: getattr(own, f.name) for f in dataclasses.fields(own)})
+    known = ["systems", *(field.name for field in dataclasses.fields(Conditions))]
+    check_keys(values, known, where="compare.")
+    conditions = from_dict(Conditions, values, where="compare.")
+    systems: dict[str, System] = {}
+    for place, given in enumerate(listed):
+        system = _named(given, f"compare.systems[{place}]")
+        if system.name in systems:
+            raise ConfigError(
+                f"two systems of compare.systems are called {system.name!r}; give one of them another name."
+            )
+        systems[system.name] = system
+    # not asdict, which would turn tables within the table into dictionaries
+    return Comparison(systems=tuple(systems.values()), **vars(conditions))
 
 
 def _named(values: Any, where: str) -> System:
@@ -172,14 +176,14 @@ def _named(values: Any, where: str) -> System:
 
 def _system(values: Any, where: str) -> System:
     if isinstance(values, str):
-        values = {"kind": values}
+        values = {"kind": values}  # a name alone stands for a table with the kind
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where[:-1]} must be a name or a table, not {values!r}.")
     rest = dict(values)
     kind, name = str(rest.pop("kind", "")), rest.pop("name", "")
     if not isinstance(name, str) or not name.isprintable():
         raise ConfigError(f"{where}name = {name!r} must be a text of one line.")
-    if kind not in KINDS:
+    if kind not in KINDS:  # one from outside, or a misspelt one
         if is_outside(SYSTEMS, kind):
             return _outside(kind, name, rest, where)
         hint = nearest(kind, KINDS) or f" Known are {', '.join(KINDS)}; or give an import path, 'package.module:Name'."
@@ -191,8 +195,8 @@ def _system(values: Any, where: str) -> System:
     if kind == SISA:
         sharding = from_dict(_Sisa, rest, where=where)
         sliced = f" × {sharding.slices} slices" if sharding.slices > 1 else ""
-        told = f"{SISA}, {plural(sharding.shards, 'shard')}{sliced}".replace("\xa0", " ")
-        return System(kind=kind, name=name or told, sharding=dataclasses.asdict(sharding))
+        title = f"{SISA}, {plural(sharding.shards, 'shard')}{sliced}".replace("\xa0", " ")
+        return System(kind=kind, name=name or title, sharding=dataclasses.asdict(sharding))
     methods = _methods(rest.pop("unlearning", [Retraining.name]), where)
     framework = FRAMEWORKS[kind](**_split(rest, where))
     parts = [kind, framework.schedule]
@@ -210,22 +214,22 @@ def _outside(kind: str, name: str, rest: dict[str, Any], where: str) -> System:
     found = load(path_of(SYSTEMS, kind))
     if isinstance(found, type) and issubclass(found, Framework):
         methods = _methods(rest.pop("unlearning", [Retraining.name]), where)
-        framework, told = made(SYSTEMS, kind, args, what="exchange", **_split(rest, where))
-        return System(kind=kind, name=title, framework=framework, methods=methods, origin=told)
+        framework, source = made(SYSTEMS, kind, args, what="exchange", **_split(rest, where))
+        return System(kind=kind, name=title, framework=framework, methods=methods, origin=source)
     if rest:
         raise ConfigError(f"unknown key {where + next(iter(rest))!r}. Settings of {kind} go into args = {{…}}.")
-    baseline, told = made(SYSTEMS, kind, args, what="learn")
-    return System(kind=kind, name=title, baseline=baseline, origin=told)
+    baseline, source = made(SYSTEMS, kind, args, what="learn")
+    return System(kind=kind, name=title, baseline=baseline, origin=source)
 
 
 def _split(rest: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Parse the settings that all frameworks have."""
     split = from_dict(_Split, rest, where=where)
-    given = {f.name: value for f in dataclasses.fields(split) if (value := getattr(split, f.name)) not in ("", None)}
-    if "synchronise" in given:
+    given: dict[str, Any] = {name: value for name, value in vars(split).items() if value}
+    if split.synchronise:
         choice(split, "synchronise", ("none", "average"))
-        given["synchronise"] = given["synchronise"] == "average"
-    if "momentum" in given:
+        given["synchronise"] = split.synchronise == "average"
+    if split.momentum:
         choice(split, "momentum", ("kept", "fresh"))
         given["fresh"] = given.pop("momentum") == "fresh"
     return given
@@ -244,6 +248,7 @@ class _Sisa:
     aggregate: str = "vote"
 
     def __post_init__(self) -> None:
+        # refuses what SISA would refuse, while the file is read
         Sharding(shards=self.shards, slices=self.slices, epochs=1, aggregate=self.aggregate)
 
 
@@ -259,16 +264,19 @@ class _Split:
 
 
 def _methods(listed: Any, where: str) -> tuple[Method, ...]:
-    if isinstance(listed, str | Mapping):
+    if isinstance(listed, str | Mapping):  # one way need not be a list
         listed = [listed]
     if not isinstance(listed, list) or not listed:
         raise ConfigError(f"{where}unlearning must be a list of ways to unlearn: {', '.join(METHODS)}.")
-    methods = tuple(_method(one, f"{where}unlearning") for one in listed)
-    names = [method.told for method in methods]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{where}unlearning names {name} twice; name each way once, or with other settings.")
-    return methods
+    methods: dict[str, Method] = {}
+    for given in listed:
+        method = _method(given, f"{where}unlearning")
+        if method.told in methods:
+            raise ConfigError(
+                f"{where}unlearning names {method.told} twice; name each way once, or with other settings."
+            )
+        methods[method.told] = method
+    return tuple(methods.values())
 
 
 def _method(values: Any, where: str) -> Method:
@@ -285,7 +293,7 @@ def _method(values: Any, where: str) -> Method:
     if kind is None:
         hint = nearest(name, METHODS) or f" Known are {', '.join(METHODS)}; or give an import path."
         raise ConfigError(f"{where}: there is no way to unlearn {name!r}.{hint}")
-    known = [f.name for f in dataclasses.fields(kind) if f.name not in _NETWORKS]
+    known = [field.name for field in dataclasses.fields(kind) if field.name not in _NETWORKS]
     for key, value in rest.items():
         if key not in known:
             hint = nearest(key, known) or (f" Known keys: {', '.join(known)}." if known else " It has no settings.")

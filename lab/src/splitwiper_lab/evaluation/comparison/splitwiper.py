@@ -66,15 +66,7 @@ def learn(
 def unlearn(
     ours: Ours, problem: Problem, forgetting: Forgetting, starts: Mapping[str, Start], *, away: str = ""
 ) -> Ours:
-    """Forget, and measure it.
-
-    Args:
-        ours: the trained federation.
-        problem: the rows it was trained on.
-        forgetting: the rows to forget.
-        starts: client halves that were pre-trained without those rows.
-        away: a client whose folder is moved away meanwhile.
-    """
+    """Forget, while the folder of the client ``away`` is moved out of reach, and measure it."""
     federation, client = ours.federation, forgetting.client
     with _away(federation.path, away):
         if forgetting.level == "client":
@@ -96,7 +88,7 @@ def _away(run: Path, client: str) -> Iterator[None]:
     if not client:
         yield
         return
-    folder.rename(hidden)
+    folder.rename(hidden)  # any access to it then fails, as for a client that cannot be reached
     try:
         yield
     finally:
@@ -119,27 +111,31 @@ def _costs(spent: Mapping[str, Spent], problem: Problem, starts: Mapping[str, St
 
     The rest of the receipt's seconds went into files and hashes.
     """
-    out = {}
+    costs = {}
     for name, each in spent.items():
         if not each.traffic and not each.seconds:
-            out[name] = Cost()
+            costs[name] = Cost()
             continue
-        computing = _embedding(problem, problem.clients[name], starts[name]) if name in starts else Cost()
-        before = starts[name].cost.seconds if name in starts else 0.0
-        out[name] = dataclasses.replace(
+        computing, pretraining = Cost(), 0.0
+        if name in starts:
+            computing = _embedding(problem, problem.clients[name], starts[name])
+            pretraining = starts[name].cost.seconds
+        costs[name] = dataclasses.replace(
             computing,
-            handling=max(0.0, each.seconds - before - computing.seconds),
+            # measured separately, the parts may take longer than they did within the whole
+            handling=max(0.0, each.seconds - pretraining - computing.seconds),
             bytes_up=each.bytes_up,
             bytes_down=each.bytes_down,
-            round_trips=1,
+            round_trips=1,  # one upload
             storage=size(problem.halves.client_for(name).state_dict()),
         )
-    return out
+    return costs
 
 
 def _embedding(problem: Problem, held: Holding, start: Start) -> Cost:
     """Measure one computation of a client's activations with its frozen half."""
     device = pick_device(problem.config.client.device)
+    # a copy: measuring must not move the half to another device
     meter, stem, cache = Meter(device), copy.deepcopy(start.stem).to(device).eval(), held.cache(held.labels)
     batches = np.array_split(np.arange(len(cache)), -(-len(cache) // BATCH))
     with reproducible(device, problem.config.client.threads, problem.config.client.numerics), torch.no_grad():
@@ -159,7 +155,7 @@ def _server(federation: Federation, problem: Problem, seconds: float) -> Cost:
         boundary = embedder(few)
     half = copy.deepcopy(problem.halves.server).eval()
     with FlopCounterMode(display=False) as counter:
-        half.logits(boundary).sum().backward()
+        half.logits(boundary).sum().backward()  # forwards and backwards, as in training
     rows = sum(rows for _, _, rows in federation.uploads()) * federation.config.server.epochs
     folder = federation.path / "server"
     return Cost(

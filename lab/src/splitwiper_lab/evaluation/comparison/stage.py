@@ -53,6 +53,7 @@ class Stage:
     def scores(self, found: Evaluation) -> tuple[float | None, float | None]:
         """Return the accuracy on the labels that stay, and on the one to forget; None if there are no test rows."""
         kept, gone = apart(found, self.work.forgotten)
+        # an accuracy over no rows is not a number
         return kept.accuracy if kept.rows else None, gone.accuracy if gone.rows else None
 
     def test(self, problem: Problem) -> dict[str, Any]:
@@ -67,12 +68,16 @@ class Stage:
             self.progress("membership inference", 0, 1)
         return tuple(self.attacker.attack(before, after, retrained or after))
 
-    def told(self, what: str) -> OnEpoch | None:
-        """Return a callback that reports progress under a name."""
+    def on_epoch(self, step: str) -> OnEpoch | None:
+        """Return a callback that reports progress under the name of a step."""
         if self.progress is None:
             return None
-        tell = self.progress
-        return lambda epoch, epochs, loss: tell(what, epoch, epochs, loss=loss)
+        progress = self.progress
+        return lambda epoch, epochs, loss: progress(step, epoch, epochs, loss=loss)
+
+    def went_on(self, why: str = "") -> dict[str, Any] | None:
+        """Return what a record says of a system that forgot while a client was away; None if none was."""
+        return {"client": self.away, "went_on": True, "said": why} if self.away else None
 
     def record(self, system: System, unlearning: str, learned: Phase, unlearned: Phase, **more: Any) -> Record:
         """Create a line of the results."""
@@ -92,15 +97,7 @@ class Stage:
 def stage(
     work: Workload, comparison: Comparison, progress: Progress | None = None, *, scratch: Path | None = None
 ) -> Stage:
-    """Prepare one seed: rows, the rows to forget, pre-trained halves, and an attacker with its own rows.
-
-    Args:
-        work: data, network and settings.
-        comparison: the settings of the comparison.
-        progress: called with the progress of long steps.
-        scratch: the folder in which SplitWiper's run folder is created and removed; by default the system's temporary
-            folder.
-    """
+    """Prepare one seed: rows, the rows to forget, pre-trained halves, and an attacker with its own rows."""
     away = _away(work, comparison.absent)
     own: dict[str, Part] = {}
     if comparison.membership.shadow:
@@ -121,7 +118,7 @@ def stage(
         left,
         away,
         first,
-        starts(left, "pretrained", known=first),
+        starts(left, "pretrained", known=first),  # all but the requester keep theirs
         Attacker(work, problem, forgetting, own, comparison) if own else None,
         progress,
         scratch,
@@ -135,6 +132,7 @@ def _forgetting(problem: Problem, work: Workload, comparison: Comparison) -> For
     if comparison.level == "class":
         return chosen
     places = np.flatnonzero(chosen.gone)
+    # the same rows for every system: which ones depends on the seed alone
     order = Stream(work.config.seed, "compare/samples", work.owner).permutation(len(places))
     gone = np.zeros(len(chosen.gone), bool)
     gone[places[order[: max(1, round(comparison.delta * len(places)))]]] = True
@@ -142,11 +140,11 @@ def _forgetting(problem: Problem, work: Workload, comparison: Comparison) -> For
 
 
 def _away(work: Workload, absent: str) -> str:
-    others = [name for name in sorted(work.train) if name != work.owner]
+    others = sorted(work.train.keys() - {work.owner})
     if absent and absent not in others:
         hint = nearest(absent, others) or f" Others are {', '.join(others)}."
         raise ConfigError(f"compare.absent = {absent!r} is not a client, or is the owner itself.{hint}")
-    return absent or (others[-1] if others else "")
+    return absent or (others[-1] if others else "")  # every comparison tries it
 
 
 def with_one_away(at: Stage, unlearn: Callable[[Collection[str]], Left]) -> tuple[Left, dict[str, Any] | None]:
@@ -156,4 +154,4 @@ def with_one_away(at: Stage, unlearn: Callable[[Collection[str]], Left]) -> tupl
     except AbsentClientError as problem:
         left = unlearn(list(at.problem.clients))
         return left, {"client": at.away, "went_on": False, "said": str(problem)}
-    return left, {"client": at.away, "went_on": True, "said": ""} if at.away else None
+    return left, at.went_on()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from splitwiper.formats import NONE
 from splitwiper_lab.baselines import Cost
-from splitwiper_lab.evaluation.comparison.record import Phase, Record
+from splitwiper_lab.evaluation.comparison.record import Record
 from splitwiper_lab.evaluation.comparison.settings import KINDS
 
 REFERENCE = ("vanilla", "retraining")
@@ -30,19 +31,20 @@ class SeedSpread:
     @classmethod
     def of(cls, values: Iterable[float | None]) -> SeedSpread:
         """Return the mean and sample deviation of the values that are not None."""
-        there = [value for value in values if value is not None]
-        if not there:
+        known = [value for value in values if value is not None]
+        if not known:
             return cls(None, None, 0)
-        return cls(statistics.fmean(there), statistics.stdev(there) if len(there) > 1 else None, len(there))
+        # of the sample: seeds are a few of many
+        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
 
-    def told(self, how: Callable[[float], str]) -> str:
-        """Return a text, with numbers formatted by ``how``."""
+    def text(self, form: Callable[[float], str]) -> str:
+        """Return the mean and the deviation, formatted by ``form``."""
         if self.mean is None:
-            return "–"
-        return how(self.mean) + (f" ± {how(self.deviation)}" if self.deviation is not None else "")
+            return NONE
+        return form(self.mean) + (f" ± {form(self.deviation)}" if self.deviation is not None else "")
 
     def __str__(self) -> str:
-        return self.told(lambda value: f"{value:.3f}")
+        return self.text("{:.3f}".format)
 
 
 @dataclass(frozen=True)
@@ -102,45 +104,44 @@ def in_order(records: Sequence[Record]) -> list[Record]:
     first: dict[tuple[str, str], int] = {}
     for record in records:
         first.setdefault((record.system, record.unlearning), len(first))
-    return sorted(records, key=lambda r: (_place(r.kind), first[r.system, r.unlearning], r.seed))
 
+    def place(record: Record) -> tuple[int, int, int]:
+        kind = KINDS.index(record.kind) if record.kind in KINDS else len(KINDS)  # those from outside come last
+        return kind, first[record.system, record.unlearning], record.seed
 
-def _place(kind: str) -> int:
-    """Return the place of a kind of system; those from outside come last."""
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+    return sorted(records, key=place)
 
 
 def summary(records: Sequence[Record], *, bandwidth: float) -> list[SummaryRow]:
-    """Return rows in the order in which systems first occur.
-
-    Args:
-        records: the records of all seeds.
-        bandwidth: bits per second.
-    """
-    groups: dict[tuple[str, str], list[Record]] = {}
+    """Return rows in the order in which systems first occur; the bandwidth is in bits per second."""
+    groups: dict[tuple[str, str], list[ForgettingCosts]] = {}
+    reference: dict[int, ForgettingCosts] = {}
     for record in records:
-        groups.setdefault((record.system, record.unlearning), []).append(record)
-    reference = {r.seed: r for r in reversed(records) if (r.kind, r.unlearning) == REFERENCE}
-    return [_line(group, reference, bandwidth) for group in groups.values()]
+        costs = ForgettingCosts(record, bandwidth)
+        groups.setdefault((record.system, record.unlearning), []).append(costs)
+        if (record.kind, record.unlearning) == REFERENCE:
+            reference.setdefault(record.seed, costs)  # several schedules may be there: the first counts
+    return [_row(group, reference) for group in groups.values()]
 
 
-def _line(group: Sequence[Record], reference: dict[int, Record], bandwidth: float) -> SummaryRow:
-    first = group[0]
-    parts = [_Parts(record, bandwidth) for record in group]
-    # a share is of vanilla's cost with the same seed; seeds that vanilla was not measured with have none
-    pairs = []
-    for record, mine in zip(group, parts, strict=True):
-        if record.seed in reference:
-            pairs.append((mine, _Parts(reference[record.seed], bandwidth)))
+def _row(group: Sequence[ForgettingCosts], reference: Mapping[int, ForgettingCosts]) -> SummaryRow:
+    records = list(map(attrgetter("record"), group))
+    first = records[0]
 
-    def spread(value: Callable[[_Parts], float]) -> SeedSpread:
-        return SeedSpread.of(map(value, parts))
+    def spread(value: Callable[[ForgettingCosts], float]) -> SeedSpread:
+        return SeedSpread.of(map(value, group))
 
-    def shares(cost: Callable[[_Parts, float], float]) -> tuple[SeedSpread, SeedSpread]:
-        last, whole = [], []
-        for mine, other in pairs:
-            last.append(_ratio(cost(mine, mine.last), cost(other, other.last)))
-            whole.append(_ratio(cost(mine, 1.0), cost(other, 1.0)))
+    def recorded(name: str) -> SeedSpread:
+        return SeedSpread.of(map(attrgetter(name), records))
+
+    def shares(cost: Callable[[ForgettingCosts, float], float]) -> tuple[SeedSpread, SeedSpread]:
+        last, whole = list[float | None](), list[float | None]()
+        for mine in group:
+            # a share is of vanilla's cost with the same seed; seeds that vanilla was not measured with have none
+            vanilla = reference.get(mine.record.seed)
+            if vanilla:
+                last.append(_ratio(cost(mine, mine.last), cost(vanilla, vanilla.last)))
+                whole.append(_ratio(cost(mine, 1.0), cost(vanilla, 1.0)))
         return SeedSpread.of(last), SeedSpread.of(whole)
 
     return SummaryRow(
@@ -148,50 +149,52 @@ def _line(group: Sequence[Record], reference: dict[int, Record], bandwidth: floa
         kind=first.kind,
         unlearning=first.unlearning,
         seeds=len(group),
-        retained_learned=SeedSpread.of(map(attrgetter("learned.retained"), group)),
-        forgotten_learned=SeedSpread.of(map(attrgetter("learned.forgotten"), group)),
-        retained=SeedSpread.of(map(attrgetter("unlearned.retained"), group)),
-        forgotten=SeedSpread.of(map(attrgetter("unlearned.forgotten"), group)),
-        requester_seconds=spread(lambda p: p.mine(p.last).seconds),
-        requester_sending=spread(lambda p: p.mine(0).transmission(bandwidth)),
-        requester_handling=spread(lambda p: p.mine(0).handling),
-        others_seconds=spread(lambda p: p.theirs(p.last).seconds),
-        others_sending=spread(lambda p: p.theirs(0).transmission(bandwidth)),
-        requester_bytes=spread(lambda p: float(p.mine(0).traffic)),
-        others_bytes=spread(lambda p: float(p.theirs(0).traffic)),
-        server_seconds=SeedSpread.of(map(attrgetter("unlearned.server.seconds"), group)),
-        server_storage=SeedSpread.of(float(r.unlearned.server.storage) for r in group),
-        share_of_vanilla=shares(lambda p, n: p.time(p.mine(n))),
-        share_of_all=shares(lambda p, n: p.time(p.mine(n)) + p.time(p.theirs(n))),
-        flops_of_vanilla=shares(lambda p, n: float(p.mine(n).flops)),
-        took_part=(max(len(r.unlearned.took_part) for r in group), len(first.learned.spent)),
-        exact=all(r.exact for r in group),
-        verified=all(r.exact and r.proof.startswith("recomputed") for r in group),
-        away=None if first.away is None else all(r.away is not None and r.away["went_on"] for r in group),
+        retained_learned=recorded("learned.retained"),
+        forgotten_learned=recorded("learned.forgotten"),
+        retained=recorded("unlearned.retained"),
+        forgotten=recorded("unlearned.forgotten"),
+        requester_seconds=spread(lambda costs: costs.requester(costs.last).seconds),
+        requester_sending=spread(lambda costs: costs.requester(0).transmission(costs.bandwidth)),
+        requester_handling=spread(lambda costs: costs.requester(0).handling),
+        others_seconds=spread(lambda costs: costs.others(costs.last).seconds),
+        others_sending=spread(lambda costs: costs.others(0).transmission(costs.bandwidth)),
+        requester_bytes=spread(lambda costs: float(costs.requester(0).traffic)),
+        others_bytes=spread(lambda costs: float(costs.others(0).traffic)),
+        server_seconds=recorded("unlearned.server.seconds"),
+        server_storage=spread(lambda costs: float(costs.record.unlearned.server.storage)),
+        share_of_vanilla=shares(lambda costs, epochs: costs.time(costs.requester(epochs))),
+        share_of_all=shares(
+            lambda costs, epochs: costs.time(costs.requester(epochs)) + costs.time(costs.others(epochs))
+        ),
+        flops_of_vanilla=shares(lambda costs, epochs: float(costs.requester(epochs).flops)),
+        took_part=(max(len(record.unlearned.took_part) for record in records), len(first.learned.spent)),
+        exact=all(map(attrgetter("exact"), records)),
+        verified=all(record.exact and record.proof.startswith("recomputed") for record in records),
+        away=None if first.away is None else all(map(attrgetter("went_on"), records)),
     )
 
 
-class _Parts:
-    """One record's costs of forgetting, split by requester and others."""
+class ForgettingCosts:
+    """One record's costs of forgetting, split by requester and others, with a share of pre-training's epochs."""
 
     def __init__(self, record: Record, bandwidth: float) -> None:
-        self._phase: Phase = record.unlearned
-        self._bandwidth = bandwidth
+        self.record = record
+        self.bandwidth = bandwidth
+        # of N epochs of pre-training, the paper counts the last
         self.last = 1 / max(1, record.epochs["client"])
-        self._requester = [record.requester]
-        self._others = [name for name in record.learned.spent if name != record.requester]
 
-    def mine(self, epochs: float) -> Cost:
-        """Return the requester's costs, with the share ``epochs`` of its pre-training."""
-        return self._phase.cost(self._requester, epochs=epochs)
+    def requester(self, epochs: float) -> Cost:
+        """Return the requester's costs."""
+        return self.record.unlearned.cost([self.record.requester], epochs=epochs)
 
-    def theirs(self, epochs: float) -> Cost:
+    def others(self, epochs: float) -> Cost:
         """Return the costs of all other clients."""
-        return self._phase.cost(self._others, epochs=epochs)
+        others = [name for name in self.record.learned.spent if name != self.record.requester]
+        return self.record.unlearned.cost(others, epochs=epochs)
 
     def time(self, cost: Cost) -> float:
         """Return seconds of computing, handling files, and sending, one after another."""
-        return cost.seconds + cost.handling + cost.transmission(self._bandwidth)
+        return cost.seconds + cost.handling + cost.transmission(self.bandwidth)
 
 
 def _ratio(mine: float, other: float) -> float | None:

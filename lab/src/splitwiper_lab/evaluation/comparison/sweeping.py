@@ -41,7 +41,7 @@ def conditions(title: str, work: Workload, comparison: Comparison) -> dict[str, 
         about["delta"] = comparison.delta
     if comparison.absent:
         about["absent"] = comparison.absent
-    if comparison.membership.shadow:
+    if comparison.membership.shadow:  # so that results without an attacker stay valid
         about["membership"] = dataclasses.asdict(comparison.membership)
     return {**about, "settings": config_digest(work.config, seed=0)[:16], "data": _content(work)}
 
@@ -52,21 +52,21 @@ def _content(work: Workload) -> str:
     for part in (work.train, work.test):
         for name in sorted(part):
             inputs, labels = part[name]
-            arrays = [inputs[k] for k in sorted(inputs)] if isinstance(inputs, Mapping) else [inputs]
+            columns = inputs if isinstance(inputs, Mapping) else {"": inputs}
             out.update(f"{name} {work.tasks.get(name, '')} {list(map(str, labels))}".encode())
-            for array in arrays:
-                out.update(np.ascontiguousarray(array).data)
+            for column in sorted(columns):
+                out.update(np.ascontiguousarray(columns[column]).data)
     return out.hexdigest()[:16]
 
 
 def comparison_cells(about: Mapping[str, Any], comparison: Comparison, seeds: Iterable[int]) -> dict[Cell, Key]:
     """Return every cell of a comparison, with the key of the record that is measured for it."""
-    found = {}
+    keys = {}
     for seed in seeds:
         for system in comparison.systems:
             for way, settings in system.ways.items():
-                found[comparison_cell(about, system.name, way, seed, settings)] = (system.name, way, seed)
-    return found
+                keys[comparison_cell(about, system.name, way, seed, settings)] = (system.name, way, seed)
+    return keys
 
 
 def check_record(result: CellResult) -> None:
@@ -83,15 +83,7 @@ def check_record(result: CellResult) -> None:
 
 @dataclass(frozen=True)
 class ComparisonMeasure:
-    """Measures cells of one seed, for `splitwiper_lab.sweeps.sweep`.
-
-    Attributes:
-        read: returns the workload of a seed.
-        comparison: the settings.
-        keys: the record of each cell.
-        progress: called with the progress of long steps.
-        scratch: the folder in which SplitWiper's run folder is created and removed.
-    """
+    """Measures cells of one seed, for `splitwiper_lab.sweeps.sweep`."""
 
     read: Callable[[int], Workload]
     comparison: Comparison
@@ -101,7 +93,7 @@ class ComparisonMeasure:
 
     def __call__(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
         """Yield each cell with its record."""
-        wanted = {self.keys[cell]: cell for cell in cells}
+        wanted = {self.keys[cell]: cell for cell in cells}  # all cells have one seed, so they share the stage
         at = stage(self.read(cells[0].seed), self.comparison, self.progress, scratch=self.scratch)
         for record in compared(at, self.comparison, only=wanted):
             yield wanted[record.key], record.to_dict()

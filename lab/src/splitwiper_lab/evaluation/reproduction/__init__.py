@@ -9,6 +9,7 @@ from splitwiper_lab.evaluation.reproduction.cells import (
     outdated,
     read_experiment_results,
     select,
+    totals,
 )
 from splitwiper_lab.evaluation.reproduction.checks import CheckVerdict, judged
 from splitwiper_lab.evaluation.reproduction.experiment import (
@@ -41,4 +42,5 @@ __all__ = [
     "read_experiment_results",
     "results_file",
     "select",
+    "totals",
 ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from splitwiper.seeding import digest
@@ -22,20 +23,22 @@ class Covered:
     done: int
     wanted: int
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether some of its seeds are not measured yet."""
+        return self.done < self.wanted
+
 
 def cells(experiment: Experiment) -> list[Cell]:
     """Return every cell of an experiment, seeds outermost: each system gets one seed before any gets a second."""
-    most = max(condition.seeds for condition in experiment.conditions)
     found = []
-    for seed in range(most):
-        for condition in experiment.conditions:
-            if seed >= condition.seeds:
-                continue
-            for system in systems_of(experiment, condition):
-                if not system.seeds or seed < system.seeds:
-                    settings = settings_digest(experiment, condition, system)
-                    found.append(Cell(condition.name, system.name, seed, settings))
-    return found
+    for condition in experiment.conditions:
+        for system in systems_of(experiment, condition):
+            settings = settings_digest(experiment, condition, system)
+            # a system may have fewer seeds than its condition, not more
+            for seed in range(min(condition.seeds, system.seeds or condition.seeds)):
+                found.append(Cell(condition.name, system.name, seed, settings))
+    return sorted(found, key=attrgetter("seed"))  # which leaves cells with the same seed in their order
 
 
 def systems_of(experiment: Experiment, condition: Condition) -> list[Subject]:
@@ -51,36 +54,41 @@ def settings_digest(experiment: Experiment, condition: Condition, system: Subjec
 
 def coverage(experiment: Experiment, results: Iterable[CellResult]) -> list[Covered]:
     """Count the seeds of each condition and system that are done."""
-    there = {result.cell for result in results}
-    out: dict[tuple[str, str], list[bool]] = {}
-    for cell in sorted(cells(experiment), key=lambda c: c.seed):
-        out.setdefault((cell.condition, cell.system), []).append(cell in there)
-    order = {condition.name: place for place, condition in enumerate(experiment.conditions)}
-    listed = [Covered(*key, sum(done), len(done)) for key, done in out.items()]
-    return sorted(listed, key=lambda covered: order[covered.condition])
+    done, wanted = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    present = {result.cell for result in results}
+    for cell in cells(experiment):
+        wanted[cell.condition, cell.system] += 1  # one for each seed
+        done[cell.condition, cell.system] += cell in present
+    covered = []
+    for condition in experiment.conditions:
+        for system in systems_of(experiment, condition):
+            key = condition.name, system.name
+            covered.append(Covered(*key, done[key], wanted[key]))
+    return covered
+
+
+def totals(covered: Iterable[Covered]) -> tuple[int, int]:
+    """Return how many cells are done, and how many there are."""
+    done, wanted = 0, 0
+    for one in covered:
+        done += one.done
+        wanted += one.wanted
+    return done, wanted
 
 
 def select(experiment: Experiment, *, only: Sequence[str] = (), seeds: int | None = None) -> list[Cell]:
-    """Return some cells of an experiment.
-
-    Args:
-        experiment: the experiment.
-        only: texts, one of which must be in a cell's title.
-        seeds: a limit on the number of seeds.
-    """
-    most = seeds if seeds is not None else sys.maxsize
-    return [cell for cell in cells(experiment) if cell.seed < most and matches(only, cell.title)]
+    """Return some cells of an experiment."""
+    chosen = []
+    for cell in cells(experiment):
+        if (seeds is None or cell.seed < seeds) and matches(only, cell.title):
+            chosen.append(cell)
+    return chosen
 
 
 def read_experiment_results(
     path: Path, experiment: Experiment, *, check: Callable[[CellResult], object] = lambda result: None
 ) -> list[CellResult]:
-    """Read the results of an experiment in its present settings, each cell once.
-
-    Args:
-        path: the file.
-        experiment: the experiment.
-        check: called with each, to refuse those that cannot be shown.
+    """Read the results of an experiment in its present settings, each cell once; ``check`` refuses damaged ones.
 
     Raises:
         DataError: a line is damaged; the message names the file and the line.
@@ -90,8 +98,8 @@ def read_experiment_results(
 
 def outdated(path: Path, experiment: Experiment) -> int:
     """Count the results in a file that belong to other settings than the experiment's present ones."""
-    present = {cell.settings for cell in cells(experiment)}
-    return sum(result.cell.settings not in present for result in read_results(path))
+    present = set(map(attrgetter("settings"), cells(experiment)))
+    return len(read_results(path, wanted=lambda cell: cell.settings not in present))
 
 
 def about(experiment: Experiment) -> dict[str, str]:
@@ -99,9 +107,9 @@ def about(experiment: Experiment) -> dict[str, str]:
     return {"experiment": experiment.measured_as, "scale": experiment.scale}
 
 
-def groups(results: Sequence[CellResult]) -> dict[tuple[str, str], list[CellResult]]:
+def groups(results: Iterable[CellResult]) -> dict[tuple[str, str], list[CellResult]]:
     """Group results by condition and system, with seeds in order."""
-    out: dict[tuple[str, str], list[CellResult]] = {}
-    for result in sorted(results, key=lambda r: r.cell.seed):
-        out.setdefault((result.cell.condition, result.cell.system), []).append(result)
-    return out
+    found: dict[tuple[str, str], list[CellResult]] = {}
+    for result in sorted(results, key=attrgetter("cell.seed")):
+        found.setdefault((result.cell.condition, result.cell.system), []).append(result)
+    return found

@@ -37,34 +37,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from splitwiper.errors import ConfigError, InputError, NotFoundError, nearest
+from splitwiper.config.settings import table_in
+from splitwiper.errors import ConfigError, InputError, NotFoundError, check_keys, nearest
 
 FILE = "experiment.toml"
 KINDS = ("compare", "cluster", "converge", "consensus")
 SCALES = ("smoke", "cpu", "full")
 _KEYS = (
-    "title",
-    "paper",
-    "about",
-    "notes",
-    "kind",
-    "like",
-    "same",
-    "checks",
-    "claims",
-    "show",
-    "work",
-    "settings",
-    "conditions",
-    "systems",
-    "seeds",
-    "scales",
-    "reported",
+    *("title", "paper", "about", "notes", "kind", "like", "same", "checks", "claims", "show"),
+    *("work", "settings", "conditions", "systems", "seeds", "scales", "reported"),
 )
-
-_MARKS = ("group", "x", "seeds")
-"""Keys of a system that are not settings."""
-_CONDITION = ("name", "group", "x", "seeds", "only", "work", "settings")
+_SCALE_KEYS = ("seeds", "work", "settings", "conditions", "systems")
+_CONDITION_KEYS = ("name", "group", "x", "seeds", "only", "work", "settings")
 
 
 @dataclass(frozen=True)
@@ -145,6 +129,24 @@ class Experiment:
     systems: tuple[Subject, ...]
     reported: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the subjects."""
+        return [system.name for system in self.systems]
+
+    @property
+    def groups(self) -> dict[str, list[Condition]]:
+        """The conditions of each group, in order."""
+        found: dict[str, list[Condition]] = {}
+        for condition in self.conditions:
+            found.setdefault(condition.group, []).append(condition)
+        return found
+
+    def condition(self, name: str) -> Condition:
+        """Return the condition with this name."""
+        (found,) = (condition for condition in self.conditions if condition.name == name)
+        return found
+
 
 def experiments(folder: Path) -> list[str]:
     """Return the experiments of a folder, in the order of its ``order.txt``; others come after those.
@@ -158,8 +160,10 @@ def experiments(folder: Path) -> list[str]:
             f"there are no experiments in {folder}: they are in the folder experiments of the source tree; name it "
             "with --experiments."
         )
-    first = (folder / "order.txt").read_text(encoding="utf-8").split() if (folder / "order.txt").exists() else []
-    return sorted(found, key=lambda one: (first.index(one) if one in first else len(first), one))
+    order = folder / "order.txt"
+    first = order.read_text(encoding="utf-8").split() if order.exists() else []
+    # sorting by name first puts those that the file leaves out in a fixed order
+    return sorted(found, key=lambda name: first.index(name) if name in first else len(first))
 
 
 def results_file(folder: Path, experiment: Experiment) -> Path:
@@ -195,7 +199,9 @@ def _whole(folder: Path, name: str, known: Sequence[str], seen: tuple[str, ...] 
         return values
     if other not in known or other == name or other in seen:
         raise ConfigError(f"it is like {other!r}, which is no other experiment.{nearest(str(other), known)}")
-    return _over({k: v for k, v in _whole(folder, other, known, (*seen, name)).items() if k != "same"}, values)
+    base = _whole(folder, other, known, (*seen, name))
+    base.pop("same", None)  # that the other one shares results with a third says nothing of this one
+    return _over(base, values)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -206,21 +212,23 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _experiment(name: str, measured_as: str, values: Mapping[str, Any], scale: str) -> Experiment:
-    _known(values, _KEYS, "")
-    scales = values.get("scales", {})
-    _known(scales, SCALES, "scales.")
-    overlay = scales.get(scale, {})
-    _known(overlay, ("seeds", "work", "settings", "conditions", "systems"), f"scales.{scale}.")
-    if (kind := values.get("kind")) not in KINDS:
+    check_keys(values, _KEYS)
+    scales = table_in(values.get("scales", {}), "scales")
+    check_keys(scales, SCALES, where="scales.")
+    overlay = table_in(scales.get(scale, {}), f"scales.{scale}")
+    check_keys(overlay, _SCALE_KEYS, where=f"scales.{scale}.")
+    if (kind := values.get("kind")) not in KINDS:  # may be that of the experiment that it is like
         raise ConfigError(f"kind = {kind!r} is not one of {', '.join(KINDS)}.")
-    listed = overlay.get("conditions", values.get("conditions", [{"name": "all"}]))
-    systems = tuple(_subject(one) for one in overlay.get("systems", values.get("systems", ())))
-    names = [one.name for one in systems]
+    systems = tuple(map(_subject, overlay.get("systems", values.get("systems", ()))))
+    names = [system.name for system in systems]
     if not systems or "" in names or len(set(names)) < len(names):
         raise ConfigError("systems must be a list of tables, each with a name of its own.")
-    conditions = tuple(_condition(one, values, overlay, names) for one in listed)
-    if len({one.name for one in conditions}) < len(conditions):
-        raise ConfigError("two conditions have the same name.")
+    conditions: dict[str, Condition] = {}
+    for given in overlay.get("conditions", values.get("conditions", [{"name": "all"}])):
+        condition = _condition(given, values, overlay, names)
+        if condition.name in conditions:
+            raise ConfigError("two conditions have the same name.")
+        conditions[condition.name] = condition
     texts = {key: " ".join(str(values.get(key, "")).split()) for key in ("title", "paper", "about", "notes", "show")}
     return Experiment(
         id=name,
@@ -229,7 +237,7 @@ def _experiment(name: str, measured_as: str, values: Mapping[str, Any], scale: s
         checks=tuple(values.get("checks", ())),
         claims=tuple(values.get("claims", ())),
         scale=scale,
-        conditions=conditions,
+        conditions=tuple(conditions.values()),
         systems=systems,
         reported=values.get("reported", {}),
         **texts,
@@ -237,29 +245,30 @@ def _experiment(name: str, measured_as: str, values: Mapping[str, Any], scale: s
 
 
 def _subject(given: Mapping[str, Any]) -> Subject:
+    settings = dict(given)
     name = str(given.get("name", ""))
-    own = {key: value for key, value in given.items() if key not in _MARKS}
-    return Subject(name, str(given.get("group", name)), given.get("x"), int(given.get("seeds", 0)), own)
+    # what says where a system stands in a figure, and how often it is measured, is not a setting of the system
+    group, x, seeds = settings.pop("group", name), settings.pop("x", None), settings.pop("seeds", 0)
+    return Subject(name, str(group), x, int(seeds), settings)
 
 
 def _condition(
     given: Mapping[str, Any], values: Mapping[str, Any], overlay: Mapping[str, Any], systems: Sequence[str]
 ) -> Condition:
-    _known(given, _CONDITION, "conditions.")
+    check_keys(table_in(given, "conditions"), _CONDITION_KEYS, where="conditions.")
     only = tuple(given.get("only", ()))
     for name in only:
         if name not in systems:
             raise ConfigError(f"conditions.only: there is no system {name!r}.{nearest(name, systems)}")
-    layers = [given, overlay]
-    if "conditions" in overlay:  # then a scale's own conditions take precedence
-        layers.reverse()
+    # a scale takes precedence over the file's conditions, and its own conditions over the scale
+    layers = [overlay, given] if "conditions" in overlay else [given, overlay]
     parts = {}
     for part in ("work", "settings"):
         parts[part] = dict(values.get(part, {}))
         for layer in layers:
             parts[part] = _over(parts[part], layer.get(part, {}))
     seeds = int(given.get("seeds") or values.get("seeds", 1))
-    seeds = min(seeds, overlay.get("seeds", seeds))
+    seeds = min(seeds, overlay.get("seeds", seeds))  # a scale has fewer seeds, never more
     return Condition(str(given["name"]), str(given.get("group", "")), given.get("x"), seeds=seeds, only=only, **parts)
 
 
@@ -270,12 +279,3 @@ def _over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
         there = out.get(key)
         out[key] = _over(there, value) if isinstance(there, Mapping) and isinstance(value, Mapping) else value
     return out
-
-
-def _known(given: Any, keys: Sequence[str], where: str) -> None:
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{where[:-1] or 'the file'} must be a table.")
-    for key in given:
-        if key not in keys:
-            hint = nearest(key, keys) or f" Known keys: {', '.join(keys)}."
-            raise ConfigError(f"unknown key {where + key!r}.{hint}")

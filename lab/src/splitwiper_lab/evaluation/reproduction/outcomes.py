@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from splitwiper_lab.baselines import Cost
-from splitwiper_lab.evaluation.comparison import Phase, Record, SeedSpread
+from splitwiper_lab.evaluation.comparison import Record, SeedSpread
 from splitwiper_lab.evaluation.comparison.settings import OURS
 from splitwiper_lab.evaluation.reproduction.cells import groups, read_experiment_results
 from splitwiper_lab.evaluation.reproduction.experiment import Experiment
@@ -38,26 +38,25 @@ def quantities(kind: str, values: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _compared(record: Record) -> dict[str, float | None]:
-    out: dict[str, float | None] = {"exact": float(record.exact)}
+    found: dict[str, float | None] = {"exact": float(record.exact)}
+    # others start from the same halves, at no cost of theirs
+    last = 1 / max(1, record.epochs["client"]) if record.kind == OURS else 0.0
     others = [name for name in record.learned.spent if name != record.requester]
     for name, phase in (("learned", record.learned), ("unlearned", record.unlearned)):
-        out[f"{name}.retained"], out[f"{name}.forgotten"] = phase.retained, phase.forgotten
-        last = 1 / max(1, record.epochs["client"]) if record.kind == OURS else 0.0
-        out |= _costs(f"{name}.requester", phase.cost([record.requester], epochs=last), 1)
-        out |= _costs(f"{name}.others", phase.cost(others, epochs=last), max(1, len(others)))
-        out |= _costs(f"{name}.clients", phase.cost([record.requester, *others], epochs=last), 1)
-        out |= {
-            f"{name}.server.flops": float(phase.server.flops),
-            f"{name}.server.storage": float(phase.server.storage),
-            f"{name}.server.bytes": float(_down(phase)),
-            f"{name}.took_part": float(len(phase.took_part)),
-        }
+        found[f"{name}.retained"], found[f"{name}.forgotten"] = phase.retained, phase.forgotten
+        found |= _costs(f"{name}.requester", phase.cost([record.requester], epochs=last), 1)
+        found |= _costs(f"{name}.others", phase.cost(others, epochs=last), max(1, len(others)))
+        found |= _costs(f"{name}.clients", phase.cost([record.requester, *others], epochs=last), 1)
+        found[f"{name}.server.flops"] = float(phase.server.flops)
+        found[f"{name}.server.storage"] = float(phase.server.storage)
+        # what the server sends is what clients receive
+        found[f"{name}.server.bytes"] = float(sum(cost.bytes_down for cost in phase.spent.values()))
+        found[f"{name}.took_part"] = float(len(phase.took_part))
     for attack in record.membership:
         if attack["attack"] in ("two models", "labels only"):
-            out[f"{attack['attack']}.hit_rate"] = attack["hit_rate"]
-            out[f"{attack['attack']}.false_positive_rate"] = attack["false_positive_rate"]
-            out[f"{attack['attack']}.auc"] = attack["auc"]
-    return out
+            for score in ("hit_rate", "false_positive_rate", "auc"):
+                found[f"{attack['attack']}.{score}"] = attack[score]
+    return found
 
 
 def _costs(name: str, cost: Cost, clients: int) -> dict[str, float | None]:
@@ -70,24 +69,21 @@ def _costs(name: str, cost: Cost, clients: int) -> dict[str, float | None]:
     }
 
 
-def _down(phase: Phase) -> int:
-    """Return the bytes that the server sends."""
-    return sum(cost.bytes_down for cost in phase.spent.values())
+_ATTACKS = {
+    ("code means, k-means, elbow", ""): "elbow",
+    ("code means, k-means", "Q"): "kmeans Q",
+    ("code means, BIRCH", ""): "birch",
+    ("code means, BIRCH", "Q"): "birch Q",
+}
+"""The names in quantities of attacks, and of what they know."""
 
 
 def _clustered(values: Mapping[str, Any]) -> dict[str, float | None]:
-    titles = {
-        "elbow": ("code means, k-means, elbow", ""),
-        "kmeans Q": ("code means, k-means", "Q"),
-        "birch": ("code means, BIRCH", ""),
-        "birch Q": ("code means, BIRCH", "Q"),
-    }
-    by_attack = {(one["attack"], one["knows"]): one for one in values["attacks"]}
     found = {}
-    for name, key in titles.items():
-        if key in by_attack:
-            for what in ("perfect", "inclusive"):
-                found[f"{name}.{what}"] = by_attack[key][what]
+    for attack in values["attacks"]:
+        name = _ATTACKS.get((attack["attack"], attack["knows"]))
+        if name:
+            found[f"{name}.perfect"], found[f"{name}.inclusive"] = attack["perfect"], attack["inclusive"]
     return found
 
 
@@ -106,28 +102,37 @@ def sound(path: Path, experiment: Experiment) -> list[CellResult]:
     return read_experiment_results(path, experiment, check=check)
 
 
-def quiet(results: Sequence[CellResult]) -> list[CellResult]:
+def quiet(results: Iterable[CellResult]) -> list[CellResult]:
     """Select, for each condition and system, the results with the fewest concurrent runs: their times are reliable."""
-    out = []
+    selected = []
     for group in groups(results).values():
-        least = min(beside(result) for result in group)
-        out += [result for result in group if beside(result) == least]
-    return out
+        least = min(map(beside, group))  # 0 if some ran alone
+        selected += [result for result in group if beside(result) == least]
+    return selected
 
 
 def over_seeds(experiment: Experiment, results: Sequence[CellResult]) -> dict[tuple[str, str], dict[str, SeedSpread]]:
     """Return every quantity of each condition and system. Times come from results with the fewest concurrent runs."""
-    out = {}
+    found = {}
     for key, group in groups(results).items():
-        every = [quantities(experiment.kind, result.values) for result in group]
+        every = _by_name(experiment, group)
         # times are longer alongside others; accuracies, bytes and operations are the same
-        calm = [quantities(experiment.kind, result.values) for result in quiet(group)]
+        calm = _by_name(experiment, quiet(group))
         spreads = {}
-        for name in every[0]:
+        for name in every:
             source = calm if name.endswith(_CLOCKED) else every
-            spreads[name] = SeedSpread.of(one.get(name) for one in source)
-        out[key] = spreads
-    return out
+            spreads[name] = SeedSpread.of(source.get(name, ()))
+        found[key] = spreads
+    return found
+
+
+def _by_name(experiment: Experiment, group: Sequence[CellResult]) -> dict[str, list[float | None]]:
+    """Return the values of each quantity, one for each seed that has it."""
+    found: dict[str, list[float | None]] = {}
+    for result in group:
+        for name, value in quantities(experiment.kind, result.values).items():
+            found.setdefault(name, []).append(value)
+    return found
 
 
 def beside(result: CellResult) -> int:
@@ -135,10 +140,10 @@ def beside(result: CellResult) -> int:
     return int(result.made.get("beside", 0))
 
 
-def curves(results: Iterable[CellResult], what: str) -> dict[tuple[str, str], list[SeedSpread]]:
+def curves(results: Iterable[CellResult], quantity: str) -> dict[tuple[str, str], list[SeedSpread]]:
     """Return a quantity of kind ``converge`` after each epoch."""
     found = {}
-    for key, group in groups(list(results)).items():
-        by_epoch = zip(*(result.values[what] for result in group), strict=True)
-        found[key] = [SeedSpread.of(values) for values in by_epoch]
+    for key, group in groups(results).items():
+        epochs = zip(*(result.values[quantity] for result in group), strict=True)
+        found[key] = list(map(SeedSpread.of, epochs))
     return found

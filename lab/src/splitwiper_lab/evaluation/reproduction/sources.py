@@ -18,19 +18,21 @@ Rows = dict[str, list[int]]
 
 def rows_here(experiment: Experiment, wanted: Iterable[Cell], folder: Path | None) -> Rows:
     """Count the rows of the published sets that some cells need. Sets that are missing or damaged are left out."""
-    names = {cell.condition for cell in wanted}
-    sets: set[str] = set()
-    for condition in experiment.conditions:
-        if condition.name in names:
-            sets.update(_sets(condition))
-    found = [inspect(name, folder=folder) for name in sorted(sets)]
-    return {one.name: [one.train, one.test] for one in found if one.problem is None}
+    sets = set[str]()
+    for name in {cell.condition for cell in wanted}:
+        sets |= _sets(experiment.condition(name))
+    rows = {}
+    for name in sorted(sets):
+        found = inspect(name, folder=folder)
+        if found.problem is None:  # measuring says what is wrong, where a cell needs it
+            rows[name] = [found.train, found.test]
+    return rows
 
 
 def rows_of(experiment: Experiment, cell: Cell, here: Mapping[str, list[int]]) -> Rows:
     """Select the counts of the sets that one cell is measured on."""
-    (condition,) = (c for c in experiment.conditions if c.name == cell.condition)
-    return {name: here[name] for name in _sets(condition) if name in here}
+    sets = _sets(experiment.condition(cell.condition))
+    return {name: here[name] for name in here if name in sets}
 
 
 def check_same(results: Iterable[CellResult], here: Rows, path: Path) -> None:
@@ -50,20 +52,21 @@ def check_same(results: Iterable[CellResult], here: Rows, path: Path) -> None:
 
 def parts(made: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say which sets were measured only in part."""
-    found = set()
-    for one in made:
-        for name, (train, test) in one.get("data", {}).items():
-            found.add((name, train, test))
-    out = []
-    for name, train, _ in sorted(found):
-        if name in PUBLISHED and train < PUBLISHED[name].rows[0]:
-            out.append(f"{count(train)} of {count(PUBLISHED[name].rows[0])} training rows of {name}")
-    return out
+    incomplete = set()
+    for line in made:
+        for name, (train, _) in line.get("data", {}).items():
+            if name in PUBLISHED and train < PUBLISHED[name].rows[0]:
+                incomplete.add((name, train))
+    return [
+        f"{count(train)} of {count(PUBLISHED[name].rows[0])} training rows of {name}"
+        for name, train in sorted(incomplete)
+    ]
 
 
 def _rows(rows: list[int]) -> str:
     return f"{count(rows[0])} training and {count(rows[1])} test rows"
 
 
-def _sets(condition: Condition) -> list[str]:
-    return [name for name in str(condition.work.get("source", "")).split("+") if name in PUBLISHED]
+def _sets(condition: Condition) -> set[str]:
+    """Return the published sets of a condition, whose source may be several joined by a plus."""
+    return set(PUBLISHED).intersection(str(condition.work.get("source", "")).split("+"))

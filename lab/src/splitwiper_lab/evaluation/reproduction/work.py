@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 
-from splitwiper.errors import ConfigError, nearest
+from splitwiper.errors import ConfigError, check_keys
 from splitwiper.progress import Progress
 from splitwiper.seeding import digest
 from splitwiper.store.files import owned_name
@@ -26,6 +26,8 @@ def scratch() -> Iterator[Path]:
     stem = f"splitwiper-reproduce-{digest(here)[:8]}"  # other machines may share it, with other pids
     for left in place.glob(f"{stem}-*-*-*"):
         number, started = left.name.removeprefix(f"{stem}-").split("-")[:2]
+        # the time it was started tells a process from a later one with the same number
+        # another measurement may be using its folder now
         if number.isdigit() and not Process(int(number), started.removeprefix("0"), here).may_be_alive():
             shutil.rmtree(left, ignore_errors=True)
     folder = place / owned_name(stem)
@@ -38,17 +40,16 @@ def scratch() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Bench:
-    """The folders and the progress callback of measurements.
-
-    Attributes:
-        scratch: a folder for runs, which are removed after measuring.
-        data: the folder of data sets; None for the default.
-        progress: called with the progress of long steps.
-    """
+    """The folders and the progress callback of measurements."""
 
     scratch: Path
     data: Path | None = None
     progress: Progress | None = None
+
+    def tell(self, step: str) -> None:
+        """Say which step begins."""
+        if self.progress:
+            self.progress(step, 0, 1)
 
 
 def work_of(condition: Condition, seed: int, bench: Bench) -> Workload:
@@ -58,8 +59,8 @@ def work_of(condition: Condition, seed: int, bench: Bench) -> Workload:
         ConfigError: an argument is not known.
     """
     known = [name for name in signature(workload).parameters if name not in ("seed", "folder")]
-    for key in condition.work:
-        if key not in known:
-            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
-            raise ConfigError(f"condition {condition.name!r}: unknown key 'work.{key}'.{hint}")
+    try:
+        check_keys(condition.work, known, where="work.")
+    except ConfigError as problem:
+        raise ConfigError(f"condition {condition.name!r}: {problem}") from problem
     return workload(**condition.work, seed=seed, folder=bench.data)

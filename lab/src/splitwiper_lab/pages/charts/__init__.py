@@ -7,11 +7,10 @@ fits none of these draws on a `figure` of its own and calls `svg`.
 
 from splitwiper_lab.pages.charts.kinds import bars, dots, key, lines
 from splitwiper_lab.pages.charts.series import STYLES, Axis, Series, Spot, share
-from splitwiper_lab.pages.charts.style import STYLE, figure
+from splitwiper_lab.pages.charts.style import figure
 from splitwiper_lab.pages.charts.svg import standalone, svg, tip
 
 __all__ = [
-    "STYLE",
     "STYLES",
     "Axis",
     "Series",

@@ -16,6 +16,7 @@ def plainly(value: float) -> str:
     >>> plainly(1500.0), plainly(0.05), plainly(0.0)
     ('1,500', '0.05', '0')
     """
+    # below a thousand, six digits are enough for any tick
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
 
 
@@ -61,12 +62,19 @@ class Spot:
     @property
     def is_there(self) -> bool:
         """Whether it can be drawn."""
+        # an accuracy over no rows is not a number
         return self.y is not None and math.isfinite(self.y) and math.isfinite(self.x)
 
     @property
     def value(self) -> float:
         """The value of a spot that is there."""
         return self.y or 0.0
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of its deviation; both are the value if it has none."""
+        around = self.around or 0.0
+        return self.value - around, self.value + around
 
 
 @dataclass(frozen=True)
@@ -82,15 +90,19 @@ class Series:
         """The spots that can be drawn."""
         return [spot for spot in self.spots if spot.is_there]
 
+    @property
+    def highest(self) -> float:
+        """The highest value, or 0 if nothing can be drawn."""
+        return max((spot.value for spot in self.there), default=0.0)
+
     def runs(self) -> Iterator[list[Spot]]:
         """Yield the spots that a line joins; a missing value is a gap."""
         run: list[Spot] = []
         for spot in self.spots:
-            if not spot.is_there or not spot.joined:
-                if run:
-                    yield run
+            if run and not (spot.is_there and spot.joined):
+                yield run
                 run = []
-            if spot.is_there:
+            if spot.is_there:  # also one that no line leads to: the next spot may be joined to it
                 run.append(spot)
         if run:
             yield run

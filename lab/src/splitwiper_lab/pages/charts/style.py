@@ -1,4 +1,4 @@
-"""Colours, markers and dashes, and the style sheet that gives them their meaning on a page."""
+"""Colours, markers and dashes. The style sheet ``charts.css`` gives the colours their meaning on a page."""
 
 from __future__ import annotations
 
@@ -12,50 +12,23 @@ HEAT = ("#e3f0f8", "#c3dff0", "#96c7e4", "#3f96c8", "#00659e")
 """Shades of one colour, from few to many."""
 HEAT_INK = (INK, INK, INK, "#08131a", "#fefefe")
 """The colour of text on each shade."""
-VARIABLES = {
-    INK: "--ink",
-    SOFT: "--soft",
-    RULE: "--rule",
-    CARD: "--card",
-    FAINT: "--faint",
-    **{colour: f"--s{number}" for number, colour in enumerate(SERIES)},
-    **{colour: f"--h{number}" for number, colour in enumerate(HEAT, start=1)},
-    HEAT_INK[3]: "--h4-ink",
-    HEAT_INK[4]: "--h5-ink",
-}
+VARIABLES = {INK: "--ink", SOFT: "--soft", RULE: "--rule", CARD: "--card", FAINT: "--faint"}
+VARIABLES |= {colour: f"--s{number}" for number, colour in enumerate(SERIES)}
+VARIABLES |= {colour: f"--h{number}" for number, colour in enumerate(HEAT, start=1)}
+VARIABLES |= {HEAT_INK[3]: "--h4-ink", HEAT_INK[4]: "--h5-ink"}
 """The variable of the page's style sheet that each colour stands for, so that charts follow light, dark and print."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "o", "d")
 """With colour and dash, so that no chart needs colour to be read; the last two are hollow."""
 DASHES = (
-    "-",
-    (0, (4, 2)),
-    (0, (1, 2)),
-    (0, (5, 1.5, 1, 1.5)),
-    (0, (2.5, 1.5)),
-    (0, (0.5, 2)),
-    (0, (7, 2)),
-    (0, (3, 1)),
+    *("-", (0, (4, 2)), (0, (1, 2)), (0, (5, 1.5, 1, 1.5))),
+    *((0, (2.5, 1.5)), (0, (0.5, 2)), (0, (7, 2)), (0, (3, 1))),
 )
-STYLE = """
-:root { --s0: #0072b2; --s1: #c04f00; --s2: #00805e; --s3: #a0447a; --s4: #946300; --s5: #2b8cc4; --s6: #333a41;
-  --s7: #77818b; }
-@media screen and (prefers-color-scheme: dark) {
-  :root { --s0: #56b4e9; --s1: #ff8f4d; --s2: #2cc79a; --s3: #e8a0c8; --s4: #f0bd45; --s5: #a6d8f5; --s6: #e8ebee;
-    --s7: #98a3af; }
-}
-svg.chart { display: block; width: 100%; height: auto; }
-.panels { display: grid; grid-template-columns: 1fr 1fr; gap: 1.2rem 2.2rem; align-items: start; margin-top: .6rem; }
-.panels h4, .panel h4 { font-size: .9rem; font-weight: 600; margin: 0 0 .3rem; }
-.legend li { display: flex; align-items: center; }
-.legend svg.chart { display: inline-block; flex: none; width: 36px; height: 14px; margin-right: .5em; }
-@media screen and (max-width: 44rem) { .panels { grid-template-columns: 1fr; } }
-"""
-"""Style sheet that pages with charts add to their own."""
 _TEXT = 11.0
 
 
 def figure(width: float, height: float) -> tuple[Figure, Axes]:
     """Return a figure of this size in pixels with one pair of axes, without frame, with a quiet grid."""
+    # titles and ticks take their room from the drawing
     made = Figure(figsize=(width / 72, height / 72), layout="constrained", facecolor="none")
     axes = made.add_subplot()
     axes.set_facecolor("none")

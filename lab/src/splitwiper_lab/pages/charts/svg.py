@@ -8,12 +8,13 @@ import warnings
 from typing import Any
 
 import matplotlib as mpl
+from markupsafe import Markup, escape
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from splitwiper.report.page import clean
 from splitwiper_lab.pages.charts.style import VARIABLES
-from splitwiper_lab.pages.html.markup import Markup, el, escape
 
 _TIP = "tip:"
 _DIGITS = re.compile(r"\d+\.\d{2,}")
@@ -28,27 +29,26 @@ def svg(figure: Figure, label: str) -> Markup:
     """Return a figure as an element of a page.
 
     The same figure gives the same bytes on every machine: text is laid out with the fonts that come with matplotlib.
-
-    Args:
-        figure: the figure.
-        label: describes the chart for readers who cannot see it.
     """
     for artist in figure.findobj():
-        artist.set_clip_on(False)  # pages may not have url(…), which clipping needs
+        artist.set_clip_on(False)  # clipping needs url(…), which the page's policy forbids
         if isinstance(artist, Text):
             artist.set_parse_math(False)  # a name with two $ is not a formula
-    tips = _number_tips(figure)
-    written = io.StringIO()
+    tips = _number_tips(figure)  # before drawing, which writes ids as they are then
+    written = io.StringIO()  # kept in memory: the drawing becomes a part of a page
     settings: dict[Any, Any] = {"svg.fonttype": "none", "text.parse_math": False}
     with mpl.rc_context(settings), warnings.catch_warnings():
         # text is only measured here: whoever reads the page has a font for it
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
+        # without a date, so that the same results give the same bytes
         figure.savefig(written, format="svg", metadata={"Date": None})
     drawing = written.getvalue()
+    # without its head, which is written below
     inside = drawing[drawing.index("<g ") : drawing.rindex("</svg>")]
     width, height = (72 * inches for inches in figure.get_size_inches())
     head = f'<svg viewBox="0 0 {width:g} {height:g}" class="chart" role="img" aria-label="{escape(label)}">'
-    return Markup(head + _of_the_page(inside, tips) + "</svg>")
+    # safe as markup: matplotlib escapes the texts that it draws, and labels and tips are escaped here
+    return Markup(clean(head + _of_the_page(inside, tips) + "</svg>"))  # noqa: S704
 
 
 def _without_names(inside: str) -> str:
@@ -68,17 +68,11 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def standalone(drawing: Markup, style: str) -> str:
-    """Return a drawing as a file of its own, with the style sheet that defines its colours.
-
-    Args:
-        drawing: what `svg` returned.
-        style: the style sheet.
-    """
-    (width, height) = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)[0]
-    size = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-    inside = el("style", Markup(f"{style}svg {{ background: var(--card); font-family: sans-serif; }}"))
-    head, rest = drawing.replace("<svg ", size, 1).split(">", 1)
-    return f"{head}>{inside}{rest}\n"
+    """Return a drawing as a file of its own, with the style sheet that defines its colours."""
+    ((width, height),) = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)
+    head, rest = str(drawing).split(">", 1)
+    head = head.replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" ', 1)
+    return f"{head}><style>{style}svg {{ background: var(--card); font-family: sans-serif; }}</style>{rest}\n"
 
 
 def _number_tips(figure: Figure) -> list[str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from splitwiper_lab.evaluation.comparison import Record, SeedSpread
-from splitwiper_lab.pages.reproduction.collected import Measured, seeds_told
+from splitwiper_lab.evaluation.reproduction.checks import HOLDS, NOT, OPEN
+from splitwiper_lab.pages.reproduction.collected import Measured, seed_counts
 
-HOLDS, PART, NOT, OPEN = "holds", "holds in part", "does not hold", "not measured yet"
-"""The possible verdicts."""
+PART = "holds in part"
+"""A fourth verdict: a claim has more than one piece of evidence."""
 
 
 @dataclass(frozen=True)
@@ -64,31 +66,37 @@ class PaperClaim:
         """
         if not self.evidence:
             return OPEN
-        reached = [one.reached for one in self.evidence]
-        if any(one.decisive and one.reached < 1 for one in self.evidence) or max(reached) <= 0:
-            return NOT
-        return HOLDS if min(reached) >= 1 else PART
+        reached = [evidence.reached for evidence in self.evidence]
+        if min(reached) >= 1:  # also what is decisive
+            return HOLDS
+        refuted = any(evidence.decisive and evidence.reached < 1 for evidence in self.evidence)
+        return NOT if refuted or max(reached) <= 0 else PART
 
 
-def records_of(measured: Measured) -> dict[str, list[Record]]:
-    """Return the records of an experiment of kind ``compare``, by condition, in the experiment's order."""
-    out: dict[str, list[Record]] = {condition.name: [] for condition in measured.experiment.conditions}
-    place = {system.name: number for number, system in enumerate(measured.experiment.systems)}
-    for result in sorted(measured.results, key=lambda r: (r.cell.seed, place[r.cell.system])):
-        out[result.cell.condition].append(Record.from_dict(result.values))
-    return {name: records for name, records in out.items() if records}
+def records_of(measured: Measured, *, expanded: bool) -> dict[str, list[Record]]:
+    """Return the records of an experiment of kind ``compare``, by condition, in the experiment's order.
+
+    The paper compares baselines without SplitWiper's expanded labels, which ``expanded`` includes.
+    """
+    systems = measured.experiment.systems
+    order = measured.experiment.names
+    left_out = set[str]() if expanded else {system.name for system in systems if system.settings.get("masking")}
+    by_condition: dict[str, list[Record]] = {condition.name: [] for condition in measured.experiment.conditions}
+    # verdicts must not depend on the order in which cells happened to be measured
+    for result in sorted(measured.results, key=lambda result: (result.cell.seed, order.index(result.cell.system))):
+        if result.cell.system not in left_out:
+            by_condition[result.cell.condition].append(Record.from_dict(result.values))
+    return {name: records for name, records in by_condition.items() if records}
 
 
-def plain(measured: Measured, records: dict[str, list[Record]]) -> dict[str, list[Record]]:
-    """Leave out SplitWiper's records with expanded labels: baselines are compared with SplitWiper without expansion."""
-    masked = {s.name for s in measured.experiment.systems if s.settings.get("masking")}
-    unmasked = {name: [r for r in some if r.system not in masked] for name, some in records.items()}
-    return {name: kept for name, kept in unmasked.items() if kept}
+def seed_range(spreads: Iterable[SeedSpread]) -> str:
+    """Say how many seeds some quantities have."""
+    return seed_counts(map(attrgetter("count"), spreads))
 
 
-def seeds_of(groups: Sequence[Sequence[object]]) -> str:
-    """Say how many seeds each of some groups has."""
-    return seeds_told([len(group) for group in groups if group])
+def percents(spreads: Iterable[SeedSpread]) -> list[float]:
+    """Return the means of shares, in percent."""
+    return [100 * (spread.mean or 0.0) for spread in spreads]
 
 
 def span(values: Sequence[float], form: str = "{:.1f}", unit: str = "\xa0%") -> str:
@@ -97,15 +105,5 @@ def span(values: Sequence[float], form: str = "{:.1f}", unit: str = "\xa0%") -> 
     >>> span([1.0]), span([2.0, 1.0, 1.5])
     ('1.0\xa0%', '1.0 to 2.0\xa0%')
     """
-    low, high = (form.format(value).replace("-", "−") for value in (min(values), max(values)))
+    low, high = form.format(min(values)).replace("-", "−"), form.format(max(values)).replace("-", "−")
     return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
-
-
-def spread_told(spread: SeedSpread, form: str = "{:.2f}") -> str:
-    """Format a mean with its deviation, both already in the unit to show.
-
-    >>> spread_told(SeedSpread(1.0, 0.5, 3))
-    '1.00 ± 0.50'
-    """
-    around = f" ± {form.format(spread.deviation).lstrip('+')}" if spread.deviation is not None else ""
-    return form.format(spread.mean or 0.0).replace("-", "−") + around

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from splitwiper.formats import NONE, moment
-from splitwiper_lab.evaluation.comparison import Record, check_record
+from splitwiper_lab.evaluation.comparison import Record, SeedSpread, check_record, records_of_results
 from splitwiper_lab.evaluation.reproduction import (
     Covered,
     Experiment,
@@ -16,13 +18,12 @@ from splitwiper_lab.evaluation.reproduction import (
     experiments,
     read_experiment,
     results_file,
+    totals,
 )
-from splitwiper_lab.evaluation.reproduction.outcomes import sound
+from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds, sound
 from splitwiper_lab.evaluation.reproduction.sources import parts
 from splitwiper_lab.evaluation.tradeoff import Point, in_table_order, settings
 from splitwiper_lab.sweeps import CellResult, machines, read_results
-
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,12 @@ class Measured:
     experiment: Experiment
     results: Sequence[CellResult]
 
-    @property
+    @cached_property
+    def spreads(self) -> dict[tuple[str, str], dict[str, SeedSpread]]:
+        """Every quantity over seeds, by condition and system."""
+        return over_seeds(self.experiment, self.results)
+
+    @cached_property
     def covered(self) -> list[Covered]:
         """The coverage of each condition and system."""
         return coverage(self.experiment, self.results)
@@ -40,29 +46,39 @@ class Measured:
     @property
     def done(self) -> int:
         """The number of cells that are measured."""
-        return sum(covered.done for covered in self.covered)
+        return totals(self.covered)[0]
 
     @property
     def wanted(self) -> int:
         """The total number of cells."""
-        return sum(covered.wanted for covered in self.covered)
+        return totals(self.covered)[1]
+
+    @property
+    def made(self) -> list[Mapping[str, Any]]:
+        """The provenance of each result."""
+        return list(map(attrgetter("made"), self.results))
+
+    @property
+    def command(self) -> str:
+        """The command that reproduces the experiment."""
+        data = "" if self.experiment.scale == "smoke" else " --data DIR"
+        return f"splitwiper reproduce {self.experiment.id} --scale {self.experiment.scale}{data}"
 
     @property
     def there(self) -> Measured:
         """A copy without conditions and systems that have no results, for drawing."""
-        found = {(result.cell.condition, result.cell.system) for result in self.results}
-        conditions = []
+        conditions, names = [], set[str]()
         for condition in self.experiment.conditions:
-            only = tuple(s.name for s in self.experiment.systems if (condition.name, s.name) in found)
+            only = tuple(name for name in self.experiment.names if (condition.name, name) in self.spreads)
+            names.update(only)
             if only:
                 conditions.append(replace(condition, only=only))
-        names = {name for _, name in found}
         systems = tuple(system for system in self.experiment.systems if system.name in names)
         return replace(self, experiment=replace(self.experiment, conditions=tuple(conditions), systems=systems))
 
     def seeds(self) -> str:
         """Say how many seeds the measured cells have."""
-        return seeds_told([covered.done for covered in self.covered if covered.done])
+        return seed_counts(map(attrgetter("done"), self.covered))
 
 
 @dataclass(frozen=True)
@@ -95,18 +111,24 @@ class Collected:
 
     def of(self, *names: str) -> list[Measured]:
         """Return the experiments with results whose ids start with one of ``names``."""
-        return [one for one in self.measured if one.results and one.experiment.id.startswith(names)]
+        found = []
+        for measured in self.measured:
+            if measured.results and measured.experiment.id.startswith(names):
+                found.append(measured)
+        return found
 
 
-def seeds_told(counts: Sequence[int]) -> str:
-    """Write numbers of seeds as text.
+def seed_counts(counts: Iterable[int]) -> str:
+    """Write numbers of seeds as text, as a range if they differ. Zeros are left out.
 
-    >>> seeds_told([3, 3]), seeds_told([1, 3]), seeds_told([])
+    >>> seed_counts([3, 3]), seed_counts([1, 3, 0]), seed_counts([])
     ('3', '1 to 3', '–')
     """
-    if not counts:
-        return "–"
-    return str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    present = sorted(filter(None, counts))
+    if not present:
+        return NONE
+    low, high = present[0], present[-1]
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def read_all(folder: Path, results: Path, scale: str) -> tuple[Measured, ...]:
@@ -129,12 +151,8 @@ def read_tradeoff(path: Path) -> Beside | None:
         DataError: a line is damaged.
     """
     latest = _latest(path, lambda result: (Point.from_dict(result.values), machines([result])))
-    if not latest:
-        return None
-    by_setting = {result.cell.system: result for result in latest}
     points = in_table_order([Point.from_dict(result.values) for result in latest], settings(10))
-    made = tuple(by_setting[point.setting].made for point in points)
-    return Beside(_named(path), latest[-1].about, points=tuple(points), made=made)
+    return _beside(path, latest, points=tuple(points))
 
 
 def read_comparison(path: Path) -> Beside | None:
@@ -144,68 +162,67 @@ def read_comparison(path: Path) -> Beside | None:
         DataError: a line is damaged.
     """
     latest = _latest(path, check_record)
+    return _beside(path, latest, records=tuple(records_of_results(latest)))
+
+
+def _beside(path: Path, latest: Sequence[CellResult], **values: Any) -> Beside | None:
     if not latest:
         return None
-    records = tuple(Record.from_dict(result.values) for result in latest)
-    return Beside(_named(path), latest[-1].about, records=records, made=tuple(result.made for result in latest))
+    # folders above results are specific to this machine
+    name = "/".join(path.parts[path.parts.index("results") :]) if "results" in path.parts else path.name
+    return Beside(name, latest[-1].about, made=tuple(map(attrgetter("made"), latest)), **values)
 
 
 def _latest(path: Path, check: Callable[[CellResult], object]) -> list[CellResult]:
     """Return the results under the conditions measured last, one for each system and seed."""
-    found = read_results(path, check=check)
+    every = read_results(path, check=check)
     once: dict[tuple[str, str, int], CellResult] = {}
-    for result in found:
-        if result.about == found[-1].about:
-            once.setdefault(result.cell.key, result)
+    for result in every:
+        if result.about == every[-1].about:  # appended in time, so the last line has the latest conditions
+            once.setdefault(result.cell.key, result)  # settings changed since may have given a system two results
     return list(once.values())
 
 
-def _named(path: Path) -> str:
-    """Return a file's path without the folders that are specific to this machine."""
-    return "/".join(path.parts[path.parts.index("results") :]) if "results" in path.parts else path.name
-
-
-def made_of(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def provenance(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the provenance of results as facts: hardware, torch, commits and dates."""
-    if not made:
-        return {}
-    prints = [one.get("fingerprint", {}) for one in made]
-    dates = sorted(str(one.get("date", ""))[:10] for one in made)
-    span = moment(dates[0]) if dates[0] == dates[-1] else f"{moment(dates[0])} to {moment(dates[-1])}"
-    commits = sorted({str(one.get("commit", "")) for one in made} - {""})
+    machines, versions, commits, dates = set(), set(), set(), set()
+    for line in made:
+        fingerprint = line.get("fingerprint", {})
+        machines.add(_hardware(fingerprint))
+        versions.add(str(fingerprint.get("torch", NONE)))
+        commits.add(str(line.get("commit", "")))
+        dates.add(str(line.get("date", ""))[:10])  # the day: ten characters of the ISO form
+    first, last = moment(min(dates)), moment(max(dates))
     return {
-        "Hardware": "; ".join(sorted({_hardware(one) for one in prints})),
-        "torch": ", ".join(sorted({str(one.get("torch", "–")) for one in prints})),
-        "Commit": ", ".join(commits) or NONE,
-        "Measured": span,
+        "Hardware": "; ".join(sorted(machines)),
+        "torch": ", ".join(sorted(versions)),
+        "Commit": ", ".join(sorted(commits - {""})) or NONE,  # measured outside a repository, or without saying
+        "Measured": first if first == last else f"{first} to {last}",
     }
 
 
-def made_told(made: Sequence[Mapping[str, Any]]) -> str:
-    """Return the provenance of results as a sentence."""
-    facts = made_of(made)
-    if not facts:
-        return ""
+def made_as_text(made: Sequence[Mapping[str, Any]]) -> str:
+    """Return the provenance of results as sentences."""
+    facts = provenance(made)
     commits = "" if facts["Commit"] == NONE else f", commit {facts['Commit']}"
-    told = f"Measured on {facts['Hardware']} with torch {facts['torch']}{commits}, {facts['Measured']}."
-    return " ".join(part for part in (told, how_told(made)) if part)
+    text = f"Measured on {facts['Hardware']} with torch {facts['torch']}{commits}, {facts['Measured']}."
+    return f"{text} {how_measured(made)}".rstrip()
 
 
-def how_told(made: Sequence[Mapping[str, Any]]) -> str:
+def how_measured(made: Sequence[Mapping[str, Any]]) -> str:
     """Say what else readers of results should know: that data was incomplete, or that cells ran concurrently."""
-    some = parts(made)
-    told = f"On a part of the data: {'; '.join(some)}. " if some else ""
-    shared = sum("beside" in one for one in made)
-    if not shared:
-        return told.rstrip()
-    which = "All" if shared == len(made) else f"{shared} of {len(made)}"
-    most = max(int(one.get("beside", 0)) for one in made)
+    incomplete = parts(made)
+    text = f"On a part of the data: {'; '.join(incomplete)}. " if incomplete else ""
+    beside = [int(line["beside"]) for line in made if "beside" in line]  # cells that ran alone do not say it
+    if not beside:
+        return text.rstrip()
+    which = "All" if len(beside) == len(made) else f"{len(beside)} of {len(made)}"
     return (
-        f"{told}{which} cells ran alongside up to {most} others on the same machine, which makes their times longer. "
-        "Times are of those seeds that ran alongside the fewest."
+        f"{text}{which} cells ran alongside up to {max(beside)} others on the same machine, which makes their times "
+        "longer. Times are of those seeds that ran alongside the fewest."
     )
 
 
 def _hardware(fingerprint: Mapping[str, Any]) -> str:
     device = str(fingerprint.get("device", "cpu"))
-    return device.removeprefix("cuda ") if device != "cpu" else f"CPU, {fingerprint.get('machine', '–')}"
+    return device.removeprefix("cuda ") if device != "cpu" else f"CPU, {fingerprint.get('machine', NONE)}"

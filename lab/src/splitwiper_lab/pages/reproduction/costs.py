@@ -7,84 +7,98 @@ from dataclasses import dataclass, replace
 
 from splitwiper_lab.evaluation.comparison import Record, SeedSpread, SummaryRow, summary
 from splitwiper_lab.evaluation.reproduction import judged
+from splitwiper_lab.evaluation.reproduction.checks import HOLDS
 from splitwiper_lab.evaluation.reproduction.growth import baselines, exponents, ours
 from splitwiper_lab.evaluation.reproduction.outcomes import BANDWIDTH, quiet
-from splitwiper_lab.pages.reproduction.claim import HOLDS, ClaimEvidence, PaperClaim, plain, records_of, seeds_of, span
-from splitwiper_lab.pages.reproduction.collected import Collected, Measured
+from splitwiper_lab.pages.reproduction.claim import ClaimEvidence, PaperClaim, percents, records_of, seed_range, span
+from splitwiper_lab.pages.reproduction.collected import Collected, Measured, seed_counts
 
 REQUESTER, ALL = 0.97, 0.99
 """The savings that the paper claims: at least this share of the requesting client's cost, and of all clients'."""
 
 
 @dataclass(frozen=True)
-class Source:
-    """Results that savings are computed from.
+class Savings:
+    """SplitWiper's costs without expansion beside vanilla split learning's, a line for each condition.
 
     Attributes:
-        records: all records, by condition.
-        calm: those that ran alongside the fewest others, whose times are reliable.
-        name: the experiment or file.
-        codec: the codec of activations, if there is one.
+        lines: over all seeds.
+        timed: over the seeds that ran alongside the fewest others, whose times are reliable; of records that say
+            nothing of it, over all seeds.
+        epochs: the paper's M.
+        source: the experiment or file.
+        codec: the codec of activations; empty if there is none.
     """
 
-    records: Mapping[str, Sequence[Record]]
-    calm: Mapping[str, Sequence[Record]]
-    name: str
+    lines: Sequence[SummaryRow]
+    timed: Sequence[SummaryRow]
+    epochs: int
+    source: str
     codec: str
-
-
-def _source(measured: Measured) -> Source:
-    """Return an experiment's results with the largest M of each group, which the paper's savings are about."""
-    last = {c.name for c in measured.experiment.conditions if c.x in (None, _most(measured, c.group))}
-    records = {name: every for name, every in plain(measured, records_of(measured)).items() if name in last}
-    calm = replace(measured, results=quiet(measured.results))
-    return Source(records, plain(measured, records_of(calm)), measured.experiment.id, _codec(measured))
 
 
 def cheaper(collected: Collected) -> PaperClaim:
     """Judge claim (c): clients' cost is constant in M, and 97 to 99 % lower."""
-    found: list[ClaimEvidence] = []
-    for measured in collected.of("time-epochs"):
-        found += _growth(measured)
-    sources = [_source(measured) for measured in collected.of("time-epochs", "effectiveness-")]
-    if not collected.of("time-epochs") and collected.comparison:
-        beside = collected.comparison
-        codec = str(beside.about.get("codec", "none"))
-        sources.append(Source({"": beside.records}, {}, beside.file, "" if codec == "none" else codec))
-    told: list[tuple[bool, SummaryRow, int]] = []
-    for source in sources:
-        lines, timed = [], []
-        for name, records in source.records.items():
-            if line := _line(records):
-                lines.append(line)
-                timed.append(_line(source.calm.get(name, ())) or line)
-        if lines:
-            found += _saved(lines, timed, source.name, source.codec)
-        epochs = next(iter(source.records.values()))[0].epochs["server"] if lines else 0
-        told += [(bool(source.codec), line, epochs) for line in timed]
+    over_epochs = collected.of("time-epochs")
+    evidence: list[ClaimEvidence] = []
+    for measured in over_epochs:
+        evidence += _growth(measured)
+    savings = list(map(_measured_savings, collected.of("time-epochs", "effectiveness-")))
+    compared = collected.comparison
+    if not over_epochs and compared:
+        codec = str(compared.about.get("codec", "none"))
+        savings.append(_savings({"": compared.records}, {}, compared.file, "" if codec == "none" else codec))
+    savings = [one for one in savings if one.lines]  # without vanilla there is nothing to compare with
+    for one in savings:
+        evidence += _saved(one)
     claim = PaperClaim(
         "c",
         "Forgetting costs clients little",
         "What a client computes and sends does not depend on the server's epochs M. To forget, the requesting client "
         "spends about 1/M of what split learning takes, 97 to 99 % less, and all clients together over 99 % less.",
-        tuple(found),
+        tuple(evidence),
         "Savings are compared as whole percent; one of at least 90 % that is less than claimed counts half.",
     )
-    why = _why(told) if found and claim.verdict != HOLDS else ""
-    return replace(claim, why=why)
+    return replace(claim, why=_why(savings) if savings and claim.verdict != HOLDS else "")
 
 
-def _most(measured: Measured, group: str) -> float | None:
-    """Return the largest M that was measured among a group of conditions."""
-    there = {result.cell.condition for result in measured.results}
-    return max(
-        (c.x for c in measured.experiment.conditions if c.group == group and c.name in there and c.x), default=None
-    )
+def _measured_savings(measured: Measured) -> Savings:
+    """Return the savings of an experiment with the largest M of each group, which the paper's savings are about."""
+    conditions = measured.experiment.conditions
+    records = records_of(measured, expanded=False)
+    most: dict[str, float] = {}
+    codecs = set[str]()
+    for condition in conditions:
+        codecs.add(str(condition.work.get("client", {}).get("codec", "none")))
+        if condition.name in records and condition.x:
+            most[condition.group] = max(condition.x, most.get(condition.group, 0.0))
+    for condition in conditions:
+        if condition.x not in (None, most.get(condition.group)):
+            records.pop(condition.name, None)
+    calm = records_of(replace(measured, results=quiet(measured.results)), expanded=False)
+    return _savings(records, calm, measured.experiment.id, ", ".join(sorted(codecs - {"none"})))
 
 
-def _codec(measured: Measured) -> str:
-    codecs = {str(c.work.get("client", {}).get("codec", "none")) for c in measured.experiment.conditions}
-    return ", ".join(sorted(codecs - {"none"}))
+def _savings(
+    records: Mapping[str, Sequence[Record]], calm: Mapping[str, Sequence[Record]], source: str, codec: str
+) -> Savings:
+    lines, timed, epochs = [], [], 0
+    for condition, some in records.items():
+        line = _line(some)
+        if line:
+            lines.append(line)
+            # records of a comparison do not say what else was running
+            timed.append(_line(calm.get(condition, ())) or line)
+            epochs = epochs or some[0].epochs["server"]  # the same M in all conditions that are kept
+    return Savings(lines, timed, epochs, source, codec)
+
+
+def _line(records: Sequence[Record]) -> SummaryRow | None:
+    """Return SplitWiper without expansion, if there are results of vanilla split learning to compare with."""
+    for line in summary(records, bandwidth=BANDWIDTH):
+        if line.kind == "splitwiper":
+            return line if line.share_of_all[0].mean is not None else None
+    return None
 
 
 def _growth(measured: Measured) -> list[ClaimEvidence]:
@@ -94,77 +108,77 @@ def _growth(measured: Measured) -> list[ClaimEvidence]:
         ("constant-in-epochs", "Growth of a client's work and traffic with M, SplitWiper", "constant", ours),
         ("linear-in-epochs", "Growth of a client's work and traffic with M, baselines", "linear", baselines),
     )
-    out = []
+    evidence = []
     for check, says, paper, whose in rows:
         names = {system.name for system in whose(experiment)}
         slopes = []
-        for what in ("learned.clients.flops", "learned.clients.sending"):
-            for (_, system), (slope, points) in exponents(experiment, measured.results, what).items():
-                if system in names and slope is not None and points > 1:
-                    slopes.append(slope)
+        for quantity in ("learned.clients.flops", "learned.clients.sending"):
+            for (_, system), (slope, points) in exponents(experiment, measured.results, quantity).items():
+                if system in names and slope is not None and points > 1:  # one point has no slope
+                    slopes.append(round(slope, 2) + 0.0)  # a rounded −0.00 would show its sign
+        # judged as in the experiment's own section, so that the two cannot differ
         (verdict,) = judged(experiment, measured.results, [check])
         if slopes and verdict.held is not None:
-            told = f"exponent {span([round(slope, 2) + 0.0 for slope in slopes], '{:.2f}', '')}"
-            out.append(ClaimEvidence(says, told, paper, float(verdict.held), measured.seeds(), experiment.id))
-    return out
+            exponent = f"exponent {span(slopes, '{:.2f}', '')}"
+            evidence.append(ClaimEvidence(says, exponent, paper, float(verdict.held), measured.seeds(), experiment.id))
+    return evidence
 
 
-def _line(records: Sequence[Record]) -> SummaryRow | None:
-    """Return SplitWiper without expansion, if there are results of vanilla split learning to compare with."""
-    every = summary(records, bandwidth=BANDWIDTH) if records else []
-    found = next((line for line in every if line.kind == "splitwiper"), None)
-    return found if found and found.share_of_all[0].mean is not None else None
-
-
-def _saved(lines: Sequence[SummaryRow], timed: Sequence[SummaryRow], source: str, codec: str) -> list[ClaimEvidence]:
-    """Return evidence of the savings over vanilla, in time and in operations, and that other clients do nothing.
-
-    Args:
-        lines: results over all seeds.
-        timed: results over the seeds with the fewest concurrent runs, if there are such.
-        source: the experiment or file of the results.
-        codec: the codec of activations.
-    """
-    sent = f" (activations sent as {codec})" if codec else ""
+def _saved(savings: Savings) -> list[ClaimEvidence]:
+    """Return evidence of the savings over vanilla, in time and in operations, and that other clients do nothing."""
+    lines, sent = savings.lines, f" (activations sent as {savings.codec})" if savings.codec else ""
+    requester, everybody, last, whole = list[SeedSpread](), list[SeedSpread](), list[SeedSpread](), list[SeedSpread]()
+    for line in savings.timed:
+        requester.append(line.share_of_vanilla[0])
+        everybody.append(line.share_of_all[0])
+    for line in lines:
+        last.append(line.flops_of_vanilla[0])
+        whole.append(line.flops_of_vanilla[1])
     rows = [
-        (f"Requester's time to forget{sent}", [line.share_of_vanilla[0] for line in timed], REQUESTER, "97 to 99\xa0%"),
-        (f"All clients' time to forget{sent}", [line.share_of_all[0] for line in timed], ALL, "over 99\xa0%"),
+        (f"Requester's time to forget{sent}", requester, REQUESTER, "97 to 99\xa0%"),
+        (f"All clients' time to forget{sent}", everybody, ALL, "over 99\xa0%"),
     ]
-    if not codec:
-        for place, what in enumerate(("one epoch of pre-training counted", "all epochs of pre-training counted")):
-            shares = [line.flops_of_vanilla[place] for line in lines]
-            rows.append((f"Requester's operations, {what}", shares, REQUESTER, "97 to 99\xa0%"))
-    out = []
+    if not savings.codec:  # a codec changes bytes, and times with these, but no operations
+        rows += [
+            ("Requester's operations, one epoch of pre-training counted", last, REQUESTER, "97 to 99\xa0%"),
+            ("Requester's operations, all epochs of pre-training counted", whole, REQUESTER, "97 to 99\xa0%"),
+        ]
+    evidence = []
     for says, shares, goal, paper in rows:
-        seeds = seeds_of([range(share.count) for share in shares])
-        out.append(ClaimEvidence(says, _less(shares), paper, _reached(shares, goal), seeds, source))
-    idle = all(line.took_part[0] == 1 and not line.others_bytes.mean and not line.others_seconds.mean for line in lines)
-    told = "nothing computed, nothing sent" if idle else "they worked too"
-    seeds = seeds_of([range(line.seeds) for line in lines])
-    return [*out, ClaimEvidence("Other clients while one forgets", told, "nothing", float(idle), seeds, source)]
+        saved = [100 - percent for percent in percents(shares)]
+        less = f"{span(saved, '{:.2f}')} less than vanilla"
+        reached = _reached(min(saved) / 100, goal)
+        evidence.append(ClaimEvidence(says, less, paper, reached, seed_range(shares), savings.source))
+    idle = all(map(_others_idle, lines))
+    others = "nothing computed, nothing sent" if idle else "they worked too"
+    seeds = seed_counts(line.seeds for line in lines)
+    evidence.append(
+        ClaimEvidence("Other clients while one forgets", others, "nothing", float(idle), seeds, savings.source)
+    )
+    return evidence
 
 
-def _less(shares: Sequence[SeedSpread]) -> str:
-    return f"{span([100 * (1 - (share.mean or 0.0)) for share in shares], '{:.2f}')} less than vanilla"
+def _others_idle(line: SummaryRow) -> bool:
+    return line.took_part[0] == 1 and not line.others_bytes.mean and not line.others_seconds.mean
 
 
-def _reached(shares: Sequence[SeedSpread], goal: float) -> float:
+def _reached(saved: float, goal: float) -> float:
     """Return 1 if the goal is saved (in whole percent, like the goal), 0.5 if at least nine tenths are, else 0."""
-    saved = min(1 - (share.mean or 0.0) for share in shares)
-    return 1.0 if round(saved, 2) >= goal else 0.5 if saved >= 0.9 else 0.0
+    if round(saved, 2) >= goal:  # the paper says whole percents
+        return 1.0
+    return 0.5 if saved >= 0.9 else 0.0
 
 
-def _why(told: Sequence[tuple[bool, SummaryRow, int]]) -> str:
-    if not told:
-        return ""
-    _, line, epochs = min(told, key=lambda one: one[0])  # prefer results without a codec
-    time = 100 * (line.share_of_vanilla[0].mean or 0.0)
-    one = 100 * (line.flops_of_vanilla[0].mean or 0.0)
-    every = 100 * (line.flops_of_vanilla[1].mean or 0.0)
+def _why(savings: Sequence[Savings]) -> str:
+    best = min(savings, key=lambda one: bool(one.codec))  # prefer results without a codec
+    line, epochs = best.timed[0], best.epochs
+    time, one, every = percents([line.share_of_vanilla[0], *line.flops_of_vanilla])
+    if one <= time:  # then computing is saved as time is, and nothing is to be explained
+        return (
+            f"The requester keeps {time:.1f}\xa0% of its time and {one:.0f}\xa0% of its operations with M = {epochs}."
+        )
     return (
         f"The requester sends once, instead of M = {epochs} times there and back, which leaves {time:.1f}\xa0% of its "
         f"time. It also pre-trains again, which takes {one:.0f}\xa0% of vanilla's operations if one epoch of that is "
         f"counted, as the paper does, and {every:.0f}\xa0% if all are: computing falls less than time."
-        if one > time
-        else f"The requester keeps {time:.1f}\xa0% of its time and {one:.0f}\xa0% of its operations with M = {epochs}."
     )

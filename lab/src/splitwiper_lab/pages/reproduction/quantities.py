@@ -1,26 +1,33 @@
-"""Quantities of experiments as text: the columns of each, our figures, the paper's, and the difference."""
+"""The columns of experiments: our figures, the paper's, and the difference."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from splitwiper.formats import NONE, size
+from splitwiper.formats import NONE
 from splitwiper_lab.evaluation.comparison import SeedSpread
 from splitwiper_lab.evaluation.reproduction import Experiment
-from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
+from splitwiper_lab.evaluation.reproduction.formatting import amount, in_column, unit
+from splitwiper_lab.pages.document import Table
 from splitwiper_lab.pages.reproduction.collected import Measured
 
+Columns = dict[str, str]
+"""Quantities and their column titles."""
 _PHASES = {"learned": "learning", "unlearned": "forgetting"}
-_TIMES = {}
-for _phase, _when in _PHASES.items():
-    for _who in ("requester", "others"):
-        for _what in ("training", "sending"):
-            _TIMES[f"{_phase}.{_who}.{_what}"] = f"{_who} {_what}, {_when}, s"
 
 
-def _by_phase(party: str, quantities: Mapping[str, str]) -> dict[str, str]:
+def _times() -> Columns:
+    columns = {}
+    for phase, when in _PHASES.items():
+        for who in ("requester", "others"):
+            columns[f"{phase}.{who}.training"] = f"{who} training, {when}, s"
+            columns[f"{phase}.{who}.sending"] = f"{who} sending, {when}, s"
+    return columns
+
+
+def _by_phase(party: str, quantities: Mapping[str, str]) -> Columns:
     """Return the titles of a party's quantities while learning, then while forgetting."""
     titles = {}
     for phase, when in _PHASES.items():
@@ -35,8 +42,8 @@ _ACCURACY = {
     "learned.retained": "other labels, before, %",
     "unlearned.retained": "other labels, after, %",
 }
-COLUMNS: dict[str, dict[str, str]] = {
-    "": {**_ACCURACY, **_TIMES},
+COLUMNS: dict[str, Columns] = {
+    "": {**_ACCURACY, **_times()},
     "samples": _ACCURACY,
     "times": {
         "learned.clients.training": "all clients training, s",
@@ -70,59 +77,22 @@ COLUMNS: dict[str, dict[str, str]] = {
     "exponents client": _by_phase("clients", {"flops": "operations", "bytes": "bytes"}),
     "exponents server": _by_phase("server", {"flops": "operations", "bytes": "bytes sent", "storage": "bytes stored"}),
 }
-"""Quantities and their column titles, by the way an experiment is shown."""
+"""Columns, by the way an experiment is shown."""
 
 
 def look(experiment: Experiment) -> str:
     """Return the way an experiment is shown; experiments that forget samples have their own."""
-    levels = {str(condition.settings.get("level", "")) for condition in experiment.conditions}
-    return "samples" if not experiment.show and "sample" in levels else experiment.show
-
-
-def unit(name: str) -> str:
-    """Return a quantity's unit: %, s, bytes (B) or none.
-
-    >>> unit("learned.retained"), unit("learned.others.sending"), unit("two models.auc")
-    ('%', 's', '')
-    """
-    last = name.rpartition(".")[2]
-    if last in ("training", "sending", "seconds"):
-        return "s"
-    if last in ("bytes", "sent", "storage"):
-        return "B"
-    return "" if last in ("messages", "flops", "auc", "exact", "took_part") else "%"
-
-
-def amount(value: float, name: str) -> str:
-    """Format a quantity's value, without its unit, except for bytes.
-
-    >>> amount(0.9312, "learned.retained"), amount(1234.5, "seconds"), amount(0.0123, "seconds")
-    ('93.1', '1,234', '0.0123')
-    """
-    kind = unit(name)
-    if kind == "%":
-        return f"{100 * value:.1f}"
-    if kind == "B":
-        return size(round(value))
-    if not value:
-        return "0"
-    if name.endswith("flops"):
-        return f"{value:.3g}".replace("e+", "e")
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def told(spread: SeedSpread | None, name: str) -> str:
-    """Format a quantity with its deviation over seeds."""
-    if spread is None or spread.mean is None:
-        return NONE
-    around = f" ±\xa0{amount(spread.deviation, name)}" if spread.deviation else ""
-    return amount(spread.mean, name) + around
+    for condition in experiment.conditions:
+        if not experiment.show and condition.settings.get("level") == "sample":
+            return "samples"
+    return experiment.show
 
 
 def reported(experiment: Experiment, condition: str, name: str, system: str) -> float | None:
     """Return the paper's figure, in percent or seconds; None if it has none, and at all scales except full."""
-    if experiment.scale != "full":
+    if experiment.scale != "full":  # smaller data and networks cannot be compared with the paper's
         return None
+    # figures of a condition come before those of all
     for where in (experiment.reported.get(condition), experiment.reported):
         value: Any = where
         for part in (*name.split("."), system):
@@ -132,31 +102,29 @@ def reported(experiment: Experiment, condition: str, name: str, system: str) -> 
     return None
 
 
-def difference(spread: SeedSpread | None, paper: float | None, name: str) -> float | None:
-    """Return our figure minus the paper's, in the paper's unit."""
-    if spread is None or spread.mean is None or paper is None:
-        return None
-    return spread.mean * (100 if unit(name) == "%" else 1) - paper
+def difference(spread: SeedSpread | None, paper: float | None, name: str) -> str:
+    """Return our figure minus the paper's, in the paper's unit and with its sign.
 
-
-def signed(value: float | None, name: str) -> str:
-    """Format a difference with its sign.
-
-    >>> signed(-0.52, "learned.retained"), signed(None, "seconds")
+    >>> difference(SeedSpread(0.8516, None, 1), 85.68, "learned.retained"), difference(None, 1.0, "seconds")
     ('−0.5', '–')
     """
-    if value is None:
+    if spread is None or spread.mean is None or paper is None:
         return NONE
-    text = f"{abs(value):.1f}" if unit(name) == "%" else amount(abs(value), name)
+    if unit(name) == "%":
+        value = 100 * spread.mean - paper
+        text = f"{abs(value):.1f}"
+    else:
+        value = spread.mean - paper
+        text = amount(abs(value), name)
     return ("−" if value < 0 else "+") + text
 
 
-def parts_of(experiment: Experiment) -> list[dict[str, str]]:
+def narrow_parts(experiment: Experiment) -> list[Columns]:
     """Split the columns of an experiment into tables that are narrow enough for a text file."""
     columns = COLUMNS[look(experiment)]
-    if len(columns) < 8:
+    if len(columns) < 8:  # as many as fit a screen
         return [columns]
-    parts: dict[str, dict[str, str]] = {"": {}, "requester": {}, "others": {}}
+    parts: dict[str, Columns] = {"": {}, "requester": {}, "others": {}}
     for name, title in columns.items():
         party = name.split(".")[1]
         parts[party if party in parts else ""][name] = title
@@ -174,13 +142,12 @@ def in_words(text: str) -> str:
     """
     for phase, purpose in (("learned", "to learn"), ("unlearned", "to forget")):
         for name, word in _WORDS.items():
+            # from the start of a word, since "unlearned" ends as "learned" does
             text = re.sub(rf"\b{phase}\.{re.escape(name)}", f"{word} {purpose}", text)
     return text.replace(" %", "\xa0%")
 
 
-def listing(
-    measured: Measured, *, all_of: bool = False, columns: Mapping[str, str] | None = None
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def listing(measured: Measured, *, all_of: bool = False, columns: Columns | None = None) -> Table:
     """Return headings and rows: every cell with its quantities, and the paper's figures next to ours if there are any.
 
     Args:
@@ -190,42 +157,31 @@ def listing(
     """
     experiment = measured.experiment
     columns = COLUMNS[look(experiment)] if columns is None else columns
-    found = over_seeds(experiment, measured.results)
-    cells = [(one.condition, one.system) for one in measured.covered]
-    shown, compared = set(), set()
-    for name in columns:
-        if any(name in values for values in found.values()):
-            shown.add(name)
-        if any(reported(experiment, condition, name, system) is not None for condition, system in cells):
-            compared.add(name)
-    names = [name for name in columns if name in shown or (all_of and name in compared)]
-    head = ["condition", "system"]
+    shown = set[str]().union(*measured.spreads.values())
+    papers: dict[tuple[str, str, str], float] = {}
+    for covered in measured.covered:
+        for name in columns:
+            paper = reported(experiment, covered.condition, name, covered.system)
+            if paper is not None and (name in shown or all_of):
+                papers[covered.condition, covered.system, name] = paper
+    compared = {name for _, _, name in papers}
+    names = [name for name in columns if name in shown or name in compared]
+    headings = ["condition", "system"]
     for name in names:
-        head += [f">{columns[name]}"] + ([">paper", ">ours − paper"] if name in compared else [])
+        headings.append(f">{columns[name]}")
+        if name in compared:
+            headings += [">paper", ">ours − paper"]
     rows = []
     for covered in measured.covered:
-        values = found.get((covered.condition, covered.system), {})
-        papers = {name: reported(experiment, covered.condition, name, covered.system) for name in names}
-        if not values and not (all_of and any(paper is not None for paper in papers.values())):
-            continue
-        rows.append(
-            (
-                covered.condition,
-                covered.system,
-                *_cells(names, compared, values, papers),
-                f"{covered.done} of {covered.wanted}",
-            )
-        )
-    return (*head, ">seeds"), rows
-
-
-def _cells(
-    names: Sequence[str], compared: set[str], values: Mapping[str, SeedSpread], papers: Mapping[str, float | None]
-) -> list[str]:
-    out = []
-    for name in names:
-        spread, paper = values.get(name), papers[name]
-        out.append(told(spread, name))
-        if name in compared:
-            out += [NONE if paper is None else f"{paper:g}", signed(difference(spread, paper, name), name)]
-    return out
+        values = measured.spreads.get((covered.condition, covered.system), {})
+        row = [covered.condition, covered.system]
+        has_paper = False
+        for name in names:
+            spread, paper = values.get(name), papers.get((covered.condition, covered.system, name))
+            has_paper = has_paper or paper is not None
+            row.append(in_column(spread, name))
+            if name in compared:
+                row += [NONE if paper is None else f"{paper:g}", difference(spread, paper, name)]
+        if values or (all_of and has_paper):
+            rows.append([*row, f"{covered.done} of {covered.wanted}"])
+    return [*headings, ">seeds"], rows
