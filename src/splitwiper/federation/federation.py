@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,7 +32,7 @@ from splitwiper.federation.folder import FINISHED, check_devices, check_same_set
 from splitwiper.federation.leftovers import leftovers
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.opening import check_halves, check_settings, public_call
-from splitwiper.federation.reconcile import Reconciled, reconcile
+from splitwiper.federation.reconcile import Learned, Reconciled, reconcile
 from splitwiper.federation.registry import TWIN_CODEBOOK, TWIN_COLUMN_ORDER, ClientRegistry
 from splitwiper.federation.retrace import Traced, retrace
 from splitwiper.federation.status import RunStatus, status
@@ -53,27 +52,6 @@ from splitwiper.wire import Label, Receipt, Request, Spent, Ticket
 from splitwiper.wire.metering import MeteredLink
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Learned:
-    """The outcome of a call of `learn`.
-
-    Attributes:
-        added: what became of each client's rows.
-        spent: what each client spent; clients that were not named spent nothing.
-        losses: the server's mean loss per epoch; empty if nothing had to be trained.
-        server_seconds: the time of training on the server, in seconds.
-        receipts: receipts of requests that this call settled.
-        agreement: the outcome of the negotiation about labels, if clients hide them and one was needed.
-    """
-
-    added: Mapping[str, Added]
-    spent: Mapping[str, Spent]
-    losses: tuple[float, ...]
-    server_seconds: float
-    receipts: tuple[Receipt, ...]
-    agreement: Agreement | None = None
 
 
 class Federation:

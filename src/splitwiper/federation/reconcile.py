@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 
-from splitwiper.client import Client
+from splitwiper.client import Added, Client
 from splitwiper.data.sources import NAME
 from splitwiper.errors import (
     AbsentClientError,
@@ -26,10 +26,31 @@ from splitwiper.formats import counted
 from splitwiper.server import Server
 from splitwiper.store import exclusion, ledger
 from splitwiper.training.loop import Pausing
-from splitwiper.wire import Receipt, Ticket
+from splitwiper.wire import Receipt, Spent, Ticket
 
 LANES = 8
 """Clients that pre-train on one GPU at the same time."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The outcome of a call of `learn`.
+
+    Attributes:
+        added: what became of each client's rows.
+        spent: what each client spent; clients that were not named spent nothing.
+        losses: the server's mean loss per epoch; empty if nothing had to be trained.
+        server_seconds: the time of training on the server, in seconds.
+        receipts: receipts of requests that this call settled.
+        agreement: the outcome of the negotiation about labels, if clients hide them and one was needed.
+    """
+
+    added: Mapping[str, Added]
+    spent: Mapping[str, Spent]
+    losses: tuple[float, ...]
+    server_seconds: float
+    receipts: tuple[Receipt, ...]
+    agreement: Agreement | None = None
 
 
 @dataclass(frozen=True)
