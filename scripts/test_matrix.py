@@ -60,7 +60,17 @@ def measure(setting: Setting) -> dict[str, Any]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-n", "2", f"--junitxml={report}", *setting.options]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            "3",
+            "--dist",
+            "worksteal",
+            f"--junitxml={report}",
+            *setting.options,
+        ]
         environment = {**os.environ, "SPLITWIPER_TEST_SHARE": "all", **setting.environment}
         subprocess.run(command, cwd=ROOT, env=environment, check=False)  # noqa: S603
         counts = ElementTree.parse(report).getroot().find("testsuite")  # noqa: S314 - written by pytest, just now
