@@ -277,6 +277,7 @@ def put_back() -> Iterator[None]:
         switched(lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on), False),
         switched(lambda: False, torch.set_flush_denormal, False),
         switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, True),
+        switched(lambda: None, torch.set_default_device, None),
         torch.enable_grad(),
         torch.random.fork_rng(),
     ):
