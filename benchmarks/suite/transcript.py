@@ -81,8 +81,8 @@ def _result(path: Path, halves: Halves, config: ServerConfig, rows: Rows, pairs:
     middle = {f"median_{what}": median(values) for what, values in ratios.items()}
     cost, cost_cpu = ratios["training_with"], middle["median_training_with_cpu"]
     every, every_cpu = middle["median_recomputed_all"], middle["median_recomputed_all_cpu"]
-    weights = (server.store.root / "models" / model.file).stat().st_size
-    states = [file.stat().st_size for file in (server.store.root / "epochs").iterdir()]
+    weights = sum(server.store.sizes("models").values())
+    states = list(server.store.sizes("epochs").values())
     exact = all(check.exact for check in checks)
     few = max(1, epochs // 5)
     return Result(
