@@ -56,7 +56,8 @@ def fit(sending: Sending, *, columns: Sequence[Column], on_batch: Progress | Non
     """
     half_inputs = sending.half_inputs
     encoding = prepare(half_inputs.config.encoding)
-    by_column = fitters(columns, encoding)
+    with half_inputs.pinned():  # a callback may have set another default device
+        by_column = fitters(columns, encoding)
     if not by_column:
         return
     for boundary, _ in sending.batches("fitting the codec", on_batch):
