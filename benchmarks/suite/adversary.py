@@ -1,6 +1,6 @@
 """An adversarial client over TLS: what it does, and whether others can still learn, forget, prove it and predict.
 
-The attacker holds a client's valid certificate. For each kind of harm in `benchmarks/adversary/harms.py` a new site
+The attacker holds a client's valid certificate. For each kind of harm in `benchmarks/adversary` a new site
 joins, another one forgets a class and has its certificate checked, a third predicts, and the server's store is verified
 by recomputing; every step is a process of its own and must end with 0.
 """
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.adversary import HARMS, Harm
 from benchmarks.adversary.attacker import Attacker
-from benchmarks.adversary.harms import HARMS, Harm
 from benchmarks.dishonest.stage import Scene, Stage
 from benchmarks.harness import Check, Result
 from splitwiper.store import ServerStore, ledger
