@@ -51,7 +51,7 @@ def refusal(problem: ValidationError) -> str:
     # names and values are the sender's: shown with repr, and cut before that, since they may be long
     field, value = ".".join(map(str, first["loc"]))[:60], first["input"]
     value = value[:60] if isinstance(value, str) else reprlib.repr(value)[:60]
-    known = {"missing": "is missing", "unexpected_keyword_argument": "is unknown", "extra_forbidden": "is unknown"}
+    known = {"missing": "is missing", "extra_forbidden": "is unknown", "model_type": "should be an object"}
     reason = known.get(first["type"], f"is {value!r}: {first['msg']}")
     return f"its field {field!r} {reason}"
 
@@ -102,7 +102,14 @@ class SignedMessage:
         if envelope.payload_type != cls.PAYLOAD_TYPE:
             raise FormatError(f"{wrong}: its type is {envelope.payload_type[:60]!r}, not {cls.PAYLOAD_TYPE!r}.")
         # first: pydantic would accept duplicate keys and other spellings of the same values
-        loads_canonical(envelope.payload, cls.TITLE.partition(" ")[2])
+        values = loads_canonical(envelope.payload, cls.TITLE.partition(" ")[2])
+        if not isinstance(values, dict):
+            raise FormatError(f"{wrong}: it should be an object.")
+        # also before pydantic, which copies the whole message into the error of every field that is missing
+        if missing := cls._field_names() - values.keys():
+            raise FormatError(f"{wrong}: its field {min(missing)!r} is missing.")
+        if unknown := values.keys() - cls._field_names():
+            raise FormatError(f"{wrong}: its field {min(unknown)[:60]!r} is unknown.")
         try:
             message: Self = cls._adapter().validate_json(envelope.payload)
         except ValidationError as problem:
@@ -113,6 +120,11 @@ class SignedMessage:
     @cache
     def _adapter(cls) -> TypeAdapter[Any]:
         return TypeAdapter(cls)
+
+    @classmethod
+    @cache
+    def _field_names(cls) -> frozenset[str]:
+        return frozenset(cls._adapter().json_schema(by_alias=True)["required"])
 
 
 @dataclass(frozen=True)

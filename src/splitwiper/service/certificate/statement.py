@@ -186,7 +186,7 @@ def parse(payload: bytes) -> dict[str, Any]:
     """
     statement: dict[str, Any] = loads_canonical(payload, "certificate")
     try:
-        _Statement.model_validate_json(payload)
+        _Statement.model_validate(statement)  # not the JSON: each error would copy what it is about
     except ValidationError as problem:
         raise FormatError(f"this is not a certificate of a version known here: {refusal(problem)}.") from problem
     predicate: dict[str, Any] = statement["predicate"]
