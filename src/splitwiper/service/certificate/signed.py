@@ -106,9 +106,10 @@ class SignedMessage:
         if not isinstance(values, dict):
             raise FormatError(f"{wrong}: it should be an object.")
         # also before pydantic, which copies the whole message into the error of every field that is missing
-        if missing := cls._field_names() - values.keys():
-            raise FormatError(f"{wrong}: its field {min(missing)!r} is missing.")
-        if unknown := values.keys() - cls._field_names():
+        for name in cls._field_names():
+            if name not in values:
+                raise FormatError(f"{wrong}: its field {name!r} is missing.")
+        if unknown := values.keys() - set(cls._field_names()):
             raise FormatError(f"{wrong}: its field {min(unknown)[:60]!r} is unknown.")
         try:
             message: Self = cls._adapter().validate_json(envelope.payload)
@@ -123,8 +124,8 @@ class SignedMessage:
 
     @classmethod
     @cache
-    def _field_names(cls) -> frozenset[str]:
-        return frozenset(cls._adapter().json_schema(by_alias=True)["required"])
+    def _field_names(cls) -> tuple[str, ...]:
+        return tuple(cls._adapter().json_schema(by_alias=True)["required"])
 
 
 @dataclass(frozen=True)
