@@ -51,9 +51,10 @@ def measure() -> dict[str, Any]:
 
 
 def readme(text: str, output: str) -> str:
-    """The README with its blocks in place. Of the demo's output it leaves out the table of checks."""
-    before, table, after = output.partition("verified ")
-    output = before + "…" + after[after.index("\n\n") :] if table else output
+    """The README with its blocks in place. Of the demo's output it leaves out costs, checks and time."""
+    before, _, after = output.partition("spent by ")
+    verdict = after[after.index("Exact: ") :].partition("\n")[0]
+    output = f"{before}…\n\n{verdict}"
     blocks = {
         "output": f"```text\n{output}\n```",
         "compared": comparison(COMPARED / "cifar10")[1],
