@@ -88,7 +88,8 @@ def threat_model(text: str, results: Path) -> str:
 
     found = {result.cell.system: Point.from_dict(result.values) for result in read_results(results)}
     points = [found[s.name] for s in settings(10) if s.name in found]
-    rows = ["| mode | accuracy | bytes | rows recovered | by who knows ten rows a label |", "|---|---:|---:|---:|---:|"]
+    rows = ["| mode | accuracy | bytes | rows recovered | … knowing ten rows of each label |"]
+    rows.append("|---|---:|---:|---:|---:|")
     rows += [
         f"| {p.setting} | {100 * p.accuracy:.1f} % | {p.sent / points[0].sent:.2g} × | "
         f"{100 * p.recovered('Q'):.1f} % | {100 * p.recovered('aux'):.1f} % |"
