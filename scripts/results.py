@@ -51,9 +51,10 @@ def measure() -> dict[str, Any]:
 
 
 def readme(text: str, output: str) -> str:
-    """The README with its blocks in place. Of the demo's output it leaves out the table of checks."""
-    before, table, after = output.partition("verified ")
-    output = before + "…" + after[after.index("\n\n") :] if table else output
+    """The README with its blocks in place. Of the demo's output it leaves out costs, checks and time."""
+    before, _, after = output.partition("spent by ")
+    verdict = after[after.index("Exact: ") :].partition("\n")[0]
+    output = f"{before}…\n\n{verdict}"
     blocks = {
         "output": f"```text\n{output}\n```",
         "compared": comparison(COMPARED / "cifar10")[1],
@@ -87,7 +88,8 @@ def threat_model(text: str, results: Path) -> str:
 
     found = {result.cell.system: Point.from_dict(result.values) for result in read_results(results)}
     points = [found[s.name] for s in settings(10) if s.name in found]
-    rows = ["| mode | accuracy | bytes | rows recovered | by who knows ten rows a label |", "|---|---:|---:|---:|---:|"]
+    rows = ["| mode | accuracy | bytes | rows recovered | … knowing ten rows of each label |"]
+    rows.append("|---|---:|---:|---:|---:|")
     rows += [
         f"| {p.setting} | {100 * p.accuracy:.1f} % | {p.sent / points[0].sent:.2g} × | "
         f"{100 * p.recovered('Q'):.1f} % | {100 * p.recovered('aux'):.1f} % |"

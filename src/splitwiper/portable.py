@@ -107,7 +107,7 @@ def _too_late(before: dict[str, str | None]) -> str:
     )
     wanted = " ".join(f"{name}={value}" for name, value in SWITCHES.items())
     return (
-        f"numerics = 'portable' cannot be had any more: {why}. Start the program with "
+        f"numerics = 'portable' can no longer be switched on: {why}. Start the program with "
         f"'python -m splitwiper.portable program.py', or with {wanted} in its environment."
     )
 

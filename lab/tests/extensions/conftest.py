@@ -1,3 +1,5 @@
-"""The fixtures of the laboratory's commands."""
+"""The command line as the product's own tests call it, for tests of `attack`."""
 
-from commands.conftest import *  # noqa: F403
+from cli.conftest import _narrow, _one_thread, call, call_json
+
+__all__ = ["_narrow", "_one_thread", "call", "call_json"]

@@ -94,7 +94,8 @@ def _notes(audited: Audited, key: Path) -> Iterator[str]:
                 chances.append(f"{forged}: {output.percent(audited.caught(forged))}")
         yield (
             f"{len(audited.epochs)} of {audited.of} epochs recomputed in {output.seconds(audited.seconds)}, "
-            f"{output.percent(audited.share)} of the server's training. Caught if so many epochs were forged: "
+            f"{output.percent(audited.share)} of the server's training. Chance of catching a server that "
+            "forged this many epochs: "
             f"{', '.join(chances)}."
         )
     yield f"Downloaded: {output.size(audited.received)}."

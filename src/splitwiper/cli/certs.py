@@ -104,7 +104,7 @@ def auditor(folder: Place, name: Name, days: Days = 365, as_json: Json = False) 
     """Make an auditor's key and certificate, to recompute the server half.
 
     FOLDER/auditors/NAME goes to the auditor, who can download every client's
-    activations with it: give it to whoever all clients trust with them.
+    activations with it: give it only to somebody whom all clients trust with them.
 
     Example:
       splitwiper certs auditor certs tuv
@@ -140,10 +140,10 @@ def token(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a bearer token, for use behind a proxy that ends TLS.
+    """Make a bearer token, for use behind a proxy that terminates TLS.
 
-    It is shown once: the server keeps only a hash of it. 'certs revoke' with
-    its id or the name ends it.
+    It is shown once: the server keeps only a hash of it. 'certs revoke' with its id or
+    the name revokes it.
 
     Example:
       splitwiper certs token certs north --days 90
@@ -162,8 +162,8 @@ def token(
         output.emit({"folder": folder, "token": text} | token_values(new))
         return
     typer.echo(text)  # alone on standard output, so that it can be piped
-    until = "for ever" if expires is None else f"until {expires:%Y-%m-%d}"
-    output.note(f"Good {until}, and not shown again. 'splitwiper certs revoke {folder} {token_id}' ends it.")
+    until = "until it is revoked" if expires is None else f"until {expires:%Y-%m-%d}"
+    output.note(f"Valid {until}, and not shown again. 'splitwiper certs revoke {folder} {token_id}' revokes it.")
 
 
 def list_(folder: Place, as_json: Json = False) -> None:

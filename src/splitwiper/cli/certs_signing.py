@@ -19,7 +19,7 @@ _SHORTEST = 8  # characters of a key's id that are taken for it
 KeyId = Annotated[
     str, typer.Option("--revoke", metavar="KEYID", help="A key that was stolen; its first characters will do.")
 ]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why it is revoked; everybody reads it.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason; everybody can read it.")]
 Since = Annotated[
     int | None,
     typer.Option("--from", metavar="SIZE", min=0, help="Entries of the ledger before the theft; all if not given."),
@@ -70,7 +70,7 @@ def signing(
     current = (ring.rotate() if rotate else ring.key()).public
     _show(store, ring, current, as_json=as_json)
     if revoke and not as_json:
-        output.say(f"Give outsiders {store / 'signing' / 'revoked'} too: it says what no longer counts.")
+        output.say(f"Give outsiders {store / 'signing' / 'revoked'} too: it says which signatures no longer count.")
 
 
 def _show(store: Path, ring: Keyring, current: PublicKey, *, as_json: bool) -> None:

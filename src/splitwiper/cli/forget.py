@@ -46,16 +46,18 @@ def forget(
     everything: Everything = False,
     receipt: ReceiptFile = None,
     certificate: CertificateFile = None,
-    patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to try and to wait at most.")] = 600.0,
+    patience: Annotated[
+        float, typer.Option("--patience", min=0, help="Longest time to retry and wait, in seconds.")
+    ] = 600.0,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Forget rows at this client, and have the server forget them.
 
     They are suppressed here first, immediately and permanently, even if the server
-    cannot be reached; the command then retries until the server has answered.
-    Without --class, --sample or --everything, requests that were made before are
-    finished, and their certificates fetched.
+    cannot be reached; the command then retries until the server has answered. Without
+    --class, --sample or --everything, the command finishes earlier requests and fetches
+    their certificates.
 
     The certificate is checked against what this site signed and sent, and against
     the model that answers it. The exit code is 0 only if every check holds, and 3
@@ -70,7 +72,7 @@ def forget(
     if sum((bool(classes), bool(samples), everything)) > 1:
         raise InputError("name one thing to forget: --class, --sample or --everything.")
     if everything and not yes:
-        confirm_everything(f"All that was ever sent from {site} will be forgotten. This cannot be undone.")
+        confirm_everything(f"Everything that was ever sent from {site} will be forgotten. This cannot be undone.")
     advice = f"What was suppressed stays suppressed: 'splitwiper forget {site}' finishes the request."
     done = Forgotten()
     with Bars(quiet=as_json) as bars, when_interrupted(advice), open_site(site, bars) as opened:

@@ -25,10 +25,10 @@ def head(
 ) -> None:
     """Show the newest signed head of the server's ledger, and when other sites were last heard of.
 
-    Two sites that compare heads find out whether the server shows them one ledger.
-    The server relays countersigned heads between sites by itself, and could keep
-    some back; files that pass from site to site do not depend on it. On a fork the
-    exit code is 3, and the file that proves it to others is named.
+    Two sites that compare heads find out whether the server shows them one ledger. The
+    server relays countersigned heads between sites by itself, and could withhold some;
+    files that sites give each other do not depend on it. On a fork the exit code is 3,
+    and the file that proves it to others is named.
 
     Example:
       splitwiper head sites/north --out north-head.json
@@ -65,13 +65,13 @@ def head(
 
 def accept_restore(
     site: SiteFolder,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going on.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before continuing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Continue with a server that was restored from a backup.
 
     Shows the operator's reason and what is lost, and asks. Then this site pins the
-    server's ledger, keeps the heads of the one before as evidence, asks again for
+    server's ledger, keeps the heads of the previous ledger as evidence, asks again for
     every request that the server no longer knows, and sends its shard again.
 
     Example:
@@ -88,11 +88,11 @@ def accept_restore(
             confirm(
                 "Continue with this server?",
                 declined="Nothing was changed.",
-                unasked="this needs a person's consent: add --yes to go on without being asked.",
+                unasked="this needs a person's consent: add --yes to continue without being asked.",
             )
         kept = opened.accept_restore(restored)
     if as_json:
         output.emit({"site": site, "restored": restored, "evidence": kept})
         return
-    output.say(f"Accepted. The heads of the ledger before are in {kept}.")
+    output.say(f"Accepted. The heads of the previous ledger are in {kept}.")
     output.say(f"'splitwiper forget {site}' finishes requests that are still open.")

@@ -48,11 +48,12 @@ Members = Annotated[
 """)
 def join(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The client's TOML file.", show_default=False)],
-    site: Annotated[Path, typer.Option("--site", metavar="DIR", help="The client's own folder; made if not there.")],
+    site: Annotated[Path, typer.Option("--site", metavar="DIR", help="The client's own folder; created if missing.")],
     group: GroupFile = None,
     members: Members = None,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Abandon an agreement that somebody never joined; begin one with --with.")
+        bool,
+        typer.Option("--anew", help="Abandon an agreement that somebody never joined, and begin another with --with."),
     ] = False,
     patience: Annotated[
         float, typer.Option("--patience", min=0, help="Seconds to wait for the others, and for a server that is away.")
@@ -64,7 +65,7 @@ def join(
     Data, half and keys stay in the site folder. Learning the same rows again
     changes nothing; an interrupted upload continues where it stopped.
 
-    Where labels are hidden, clients first agree on them. Each has the group's key.
+    Where labels are hidden, clients first agree on them. Each needs the group's key.
     The first clients name everybody who takes part (--with). A client that joins
     later names nobody and takes the existing agreement, which must contain its
     labels. Clients wait for each other; to continue, run the same command again.

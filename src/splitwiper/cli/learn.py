@@ -48,8 +48,8 @@ DataFolder = Annotated[
       clients.north = {data = "north.csv", test = "north-test.csv"}
       clients.south = {data = "south.csv"}
 
-    A known data set is divided over clients by one table in their place, and
-    what the file leaves out comes from the set's own recipe:
+    To divide a known data set over clients, give one table in their place; settings
+    that the file leaves out come from the set's own recipe:
 
       model.factory = "splitwiper_lab.models:vgg"
       data = {source = "cifar10", partition = "overlapping", clients = 5}
@@ -97,11 +97,12 @@ def learn(
         output.say(f"Accuracy on all test rows: {output.percent(_overall(scores))}.")
     if unknown:
         output.say(
-            f"{output.plural(unknown, 'test row')} of labels that nobody holds, say forgotten ones, count as wrong."
+            f"{output.plural(unknown, 'test row')} with labels that nobody holds, for example forgotten ones, "
+            "count as wrong."
         )
     if settings.shortened:
         texts = output.plural(settings.shortened, "text")
-        output.say(f"{texts} had more tokens than the model takes, and lost their ends.")
+        output.say(f"{texts} had more tokens than the model takes, and were cut off at the end.")
     _print_training(learned)
     output.say(f"Run: {run}")
 
@@ -230,9 +231,9 @@ def rekey(
 ) -> None:
     """Have all clients agree on a new codebook, and send their rows again.
 
-    Where labels are hidden, this is the only way their codes change. It takes
-    every client. Labels that nobody holds any more leave the codebook; rows with
-    a label it does not know are refused until it is agreed on.
+    Hidden labels change their codes only in this way, and every client must take part.
+    Labels that nobody holds any more leave the codebook; rows with a label that is not
+    in it are refused until the clients agree on that label.
 
     Example:
       splitwiper rekey runs/ward --label rubella

@@ -63,5 +63,5 @@ def confirm_everything(warning: str) -> None:
         "Go on?",
         warning=warning,
         declined="Nothing was forgotten.",
-        unasked="--everything cannot be undone: add --yes to go on without being asked.",
+        unasked="--everything cannot be undone: add --yes to continue without being asked.",
     )

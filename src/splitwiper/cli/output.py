@@ -7,11 +7,12 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +30,23 @@ def errors() -> Console:
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
+class TrimmedTable(Table):
+    """A table whose lines end with their last character."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the table without the blanks that rich fills its last column with."""
+        # copied from a terminal or written to a file, they would make lines differ by what cannot be seen
+        segments = cast("Iterable[Segment]", super().__rich_console__(console, options))
+        for row in Segment.split_lines(segments):
+            while row and not row[-1].text.strip():
+                row.pop()
+            if row:
+                text, style, _ = row.pop()
+                row.append(Segment(text.rstrip(), style))
+            yield from row
+            yield Segment.line()
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title: str = "", last: str = "") -> Table:
     """Return a table whose cells wrap and are never cut off.
 
@@ -38,7 +56,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title
         title: a line above.
         last: what the last row is set apart as: ``"total"`` draws a line above it.
     """
-    drawn = Table(
+    drawn = TrimmedTable(
         title=title or None,
         title_justify="left",
         title_style="bold",

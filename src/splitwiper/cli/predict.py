@@ -54,9 +54,9 @@ def predict(
 ) -> None:
     """Predict the labels of new rows.
 
-    They go through the client's half, then the server's. Nothing is kept. For a
-    model of texts the columns of a .csv file are joined, and their words hashed;
-    a run that was made with a tokenizer.json needs it here too, as --tokenizer.
+    They go through the client's half, then the server's. Nothing is kept. For a model
+    that reads texts, the columns of a .csv file are joined, and their words hashed; a
+    run that was made with a tokenizer.json needs it here too, as --tokenizer.
 
     Example:
       splitwiper predict runs/ward south new.csv --proba

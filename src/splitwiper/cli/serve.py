@@ -17,18 +17,18 @@ from splitwiper.errors import InputError
 def serve(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The server's TOML file.", show_default=False)],
     store: Annotated[
-        Path, typer.Option("--store", metavar="DIR", help="The server's folder; made on the first start.")
+        Path, typer.Option("--store", metavar="DIR", help="The server's folder; created on the first start.")
     ],
     host: Annotated[str, typer.Option("--host", help="Overrides the file's host.", show_default=False)] = "",
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Overrides the file's port.")] = None,
 ) -> None:
     """Serve clients over HTTPS: take shards, train, predict, forget.
 
-    Clients open all connections and are known by their certificates ('splitwiper
-    certs' makes them). Training runs in a process of its own. The file has
-    seed, [model], [server] and [service]; clients' settings are in their own files.
-    Stop it with Ctrl-C or SIGTERM: calls in progress are finished, and training is repeated by
-    the next start. Logs are JSON lines on standard error.
+    Clients open all connections and are identified by their certificates ('splitwiper
+    certs' makes them). Training runs in a process of its own. The file has seed,
+    [model], [server] and [service]; clients' settings are in their own files. Stop it
+    with Ctrl-C or SIGTERM: calls in progress are finished, and interrupted training is
+    repeated after the next start. Logs are JSON lines on standard error.
 
     Example:
       splitwiper certs init certs --name ward --host splitwiper.example.org
@@ -49,15 +49,15 @@ def serve(
 
 def restore(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The server's folder.", show_default=False)],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; every site is shown it.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason; every site sees it.")],
     as_json: Json = False,
 ) -> None:
     """Put on record that a store was restored from a backup, before it is served.
 
     Stop the server, put the backup in place, run this, start the server. The
     ledger gets a signed entry. Sites that know a longer ledger than the backup
-    had refuse to go on until somebody there accepts it; sites that know a shorter
-    one notice nothing. Without it, sites treat the server as one that cheats.
+    had refuse to continue until somebody there accepts it; sites that know a shorter
+    one notice nothing. Without this entry, sites treat the server as dishonest.
 
     Example:
       splitwiper restore store --reason "disk failed on 3 May, backup of 2 May"
@@ -65,7 +65,7 @@ def restore(
     from splitwiper.service.storing import restore as record
 
     if not is_reason(reason):
-        raise InputError(f"--reason is one line of at most {LONGEST_REASON} characters that sites are shown.")
+        raise InputError(f"--reason is one line of at most {LONGEST_REASON} characters, which sites see.")
     restored = record(store, reason.strip())
     if as_json:
         output.emit({"store": store, "restored": restored})

@@ -80,8 +80,8 @@ def _row_ids(
     kinds = sum((bool(classes), bool(samples), file is not None, everything))
     if kinds != 1:
         raise InputError(
-            f"{'more than one kind of thing is' if kinds else 'nothing is'} named to forget: give --class, "
-            "--sample, --samples-file or --everything, one of the four."
+            f"{'more than one kind of thing is' if kinds else 'nothing is'} named to forget: give only one of "
+            "--class, --sample, --samples-file and --everything."
         )
     if file is None:
         return list(samples) if samples else None
@@ -95,10 +95,10 @@ def _row_ids(
             ids.append(int(text))
         except ValueError:
             raise InputError(
-                f"{file}, line {number}: {text.strip()!r} is not a row id; write one whole number a line."
+                f"{file}, line {number}: {text.strip()!r} is not a row id; write one whole number per line."
             ) from None
     if not ids:
-        raise InputError(f"{file} names no row; write one id a line.")
+        raise InputError(f"{file} names no row; write one id per line.")
     return ids
 
 
@@ -186,8 +186,8 @@ def settle(
 ) -> None:
     """Settle all open requests with one re-training.
 
-    Also finishes whatever was interrupted. Where the server's copy of a client's
-    shard, or the client's half, is damaged, --resend has it computed again.
+    Also finishes whatever was interrupted. If the server's copy of a client's shard, or
+    the client's half, is damaged, --resend computes it again.
 
     Example:
       splitwiper unlearn runs/ward north --class bird --submit-only

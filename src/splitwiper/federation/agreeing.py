@@ -48,8 +48,8 @@ def agree(registry: ClientRegistry, names: Sequence[str]) -> Agreement | None:
         roster = next(iter(parts.values())).roster or sorted(parts)
         if waited := [name for name in roster if not registry.has_joined(name) and registry.server.store.shard(name)]:
             away = AbsentClientError(
-                f"an agreement on labels waits for {', '.join(waited)}, whose folder is not here: bring it, or forget "
-                "the whole client (everything=True); then settle."
+                f"an agreement on labels waits for {', '.join(waited)}, whose folder is not here: bring it back, or "
+                "forget the whole client (everything=True); then settle."
             )
             for name in parts:
                 if not registry.client(name).group.has_codebook():  # others go on with the one that they have
@@ -105,8 +105,8 @@ def rekey(registry: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
     holders = {shard.client for shard in registry.server.store.shards()}
     if away := sorted(holders.difference(registry.here())):
         raise AbsentClientError(
-            f"a new codebook takes every client, and {', '.join(away)} is not here: bring the folder, or forget the "
-            "whole client first (everything=True)."
+            f"a new codebook needs every client, and {', '.join(away)} is not here: bring the folder back, or forget "
+            "the whole client first (everything=True)."
         )
     start = time.perf_counter()
     present = [client for client in map(registry.client, registry.here()) if client.labels()]

@@ -168,7 +168,7 @@ def warn_of_seeds(config: Config) -> None:
     client = config.client
     if client.keys == "seeded" and (client.masking.is_on or client.noise.is_on):
         _log.warning(
-            "client.keys = 'seeded' gives codebook and noise away to whoever knows the seed, the server too: for "
+            "client.keys = 'seeded' lets anybody who knows the seed, the server too, compute codebook and noise: for "
             "experiments only."
         )
 

@@ -120,12 +120,12 @@ def _check_shards(store: ServerStore, played: Replay) -> None:
     taken = {name: entry.commitment for name, entry in played.shards.items()}
     if held != taken:
         name, _ = min(held.items() ^ taken.items())
-        raise Altered(f"the shard of client {name} is not the one that the ledger took in last")
+        raise Altered(f"the shard of client {name} is not the one that the ledger recorded last")
     clients = store.clients()
     if not played.generations.items() <= clients.items():
         raise Altered("the clients' generations are not those that the ledger leads to")
     if {name for name, count in clients.items() if count} - played.generations.keys():  # 0: it has only asked
-        raise Altered("a client is recorded that the ledger never heard of")
+        raise Altered("a client is recorded that is not in the ledger")
 
 
 def _check_model(store: ServerStore, played: Replay) -> None:
@@ -140,4 +140,4 @@ def _check_model(store: ServerStore, played: Replay) -> None:
     if entry.get("model") != recorded:
         raise Altered("the model is not the one that the ledger recorded last")
     if entry.get("record") != mac(model.salt, "record", model.described()).hex():
-        raise Altered("what is recorded of the model's training was altered")
+        raise Altered("the record of the model's training was altered")

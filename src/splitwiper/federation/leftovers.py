@@ -23,7 +23,7 @@ def leftovers(root: Path, server: ServerStore) -> list[str]:
     """Return what to do about files and folders of a run that no database points to."""
     todo = []
     for name in _strange(server.root, "server.db"):
-        todo.append(f"remove server/{name}: it is no part of a run")
+        todo.append(f"remove server/{name}: it is not part of a run")
     for folder, kept in {**server.kept(), "incoming": set[str]()}.items():
         if server.sizes(folder).keys() - kept:
             todo.append("erase what was superseded on the server")
@@ -38,10 +38,10 @@ def leftovers(root: Path, server: ServerStore) -> list[str]:
 def _about(folder: Path, heard: Set[str]) -> Iterator[str]:
     """Yield what is wrong with an entry of the folder of clients."""
     if not folder.is_dir() or folder.name.startswith(files.TEMPORARY):
-        yield ": it is no client's folder"
+        yield ": it is not a client's folder"
         return
     for name in _strange(folder, "client.db"):
-        yield f"/{name}: it is no part of a client's folder"
+        yield f"/{name}: it is not part of a client's folder"
     if not (folder / "client.db").exists():
         if any(_entries(folder / part) for part in ClientStore.FOLDERS):
             yield ": it holds files of a client, and no records of what may be in them"

@@ -78,8 +78,10 @@ def check_settings(path: Path, registry: ClientRegistry) -> None:
     """Check federation.toml against the databases of the server and one client."""
     if whose := registry.altered_settings():
         names = ", ".join(registry.outside_parts())
-        changed = f" Or the code or the version of {names} is not what it was: install that." if names else ""
+        changed = (
+            f" Or the code or the version of {names} has changed: install what the run was made with." if names else ""
+        )
         raise InputError(
             f"{path}: {whose} part of federation.toml is not what this run was made with: bring back the settings as "
-            f"they were. Other ones take another run.{changed}"
+            f"they were. Other settings need a new run.{changed}"
         )

@@ -172,7 +172,7 @@ class ClientRegistry:
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise NotFoundError(
-                f"there is no client {reprlib.repr(name)}: names have letters, digits, '.', '_' and '-' alone."
+                f"there is no client {reprlib.repr(name)}: names have letters, digits, '.', '_' and '-' only."
             )
         if not self.has_joined(name) and not self.server.store.knows(name):
             raise NotFoundError(f"there is no client {name!r}.{nearest(name, self.everybody())}")

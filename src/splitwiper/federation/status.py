@@ -89,7 +89,7 @@ def status(path: str | Path) -> RunStatus:
     """
     root = Path(path)
     if not (root / "federation.toml").exists():
-        raise NotFoundError(f"there is no run in {root} (or its making was interrupted: start it again).")
+        raise NotFoundError(f"there is no run in {root} (or its creation was interrupted: start it again).")
     server = ServerStore(root / "server")
     with closing(server.database):
         with suppress(SealError):

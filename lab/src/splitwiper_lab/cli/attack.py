@@ -67,7 +67,7 @@ def attack(
 
     Every attack sees what the server sees, and is scored by the truth in the
     clients' folders; 'told' says what it was given beyond that. A snapshot lets
-    attacks compare generations: what was forgotten is in it, so erase it after.
+    attacks compare generations: it contains what was forgotten, so erase it afterwards.
 
     Example:
       splitwiper attack runs/ward --quick

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 LINES, TEXT = "compare.jsonl", "compare.md"
 File = Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file as for 'learn', with a table 'compare'.")]
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="For results and tables.", show_default=False)
+    Path | None, typer.Option("--out", metavar="FOLDER", help="The folder for results and tables.", show_default=False)
 ]
 Only = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="TEXT", help="Only systems with this in their name. May be repeated."),
 ]
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Overrides the file's seeds.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print a list, one object per system, only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print a list with one object per system, and nothing else.")]
 
 
 def compare(
@@ -45,7 +45,7 @@ def compare(
     commit: Commit = "",
     as_json: Json = False,
 ) -> None:
-    """Train systems side by side, forget, and say what it cost whom.
+    """Train systems side by side, let each forget, and show what that costs every party.
 
     Each system learns from the same clients, forgets the same rows, and is
     metered the same way. With --out, results are JSON lines in FOLDER, and what
@@ -282,7 +282,8 @@ def _print(rows: Sequence[SummaryRow], exposed: Sequence[Exposure], comparison: 
     output.line(
         screen,
         "Accuracy in percent after forgetting; what forgetting takes the requesting client, and all others together: "
-        f"computing, and sending at {comparison.bandwidth:g} Mbit/s; clients it needs, and without which it stops.",
+        f"computing, files, and sending at {comparison.bandwidth:g} Mbit/s; clients it needs, and without which it "
+        "stops.",
     )
     for row in rows:
         if row.kind == "splitwiper" and row.share_of_vanilla[0].mean is not None:

@@ -64,7 +64,9 @@ def list_(folder: Folder = None, as_json: Json = False) -> None:
 
 
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets, say cifar10.", show_default=False)],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Data sets, for example cifar10.", show_default=False)
+    ],
     folder: Folder = None,
     mirror: Annotated[
         str | None,
@@ -119,8 +121,8 @@ def check(
 ) -> None:
     """Check data sets that are here: every file's size, content and SHA-256.
 
-    Hashes are compared with those recorded by 'splitwiper data fetch', or else
-    with the published ones; of files that were unpacked by hand none may be known.
+    Hashes are compared with those recorded by 'splitwiper data fetch', or otherwise
+    with the published ones; for files that were unpacked by hand, there may be neither.
 
     Example:
       splitwiper data check

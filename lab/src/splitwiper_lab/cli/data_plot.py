@@ -34,7 +34,7 @@ Owner = Annotated[
 ]
 Share = Annotated[bool, typer.Option("--share", help="Divide that label like any other.")]
 Rows = Annotated[
-    int | None, typer.Option("--rows", metavar="N", help="Take so many training rows only.", show_default=False)
+    int | None, typer.Option("--rows", metavar="N", help="Number of training rows to use.", show_default=False)
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The root seed.")]
 Folder = Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-Data = Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)]
+Data = Annotated[Path | None, typer.Option("--data", help="The folder with the data sets.", show_default=False)]
 Commit = Annotated[str, typer.Option("--commit", help="Written into the results.")]
 
 

@@ -33,12 +33,12 @@ Experiments = Annotated[
 Name = Annotated[str, typer.Argument(metavar="ID", help="Which result; --list shows them all.")]
 Scale = Annotated[str, typer.Option("--scale", help="smoke: seconds; cpu: minutes on two cores; full: a GPU.")]
 Listed = Annotated[bool, typer.Option("--list", help="List all results, and how much of each is there.")]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="For results.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for results.")]
 Only = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="TEXT", help="Only cells with this in their names. May be repeated."),
 ]
-Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Fewer than the experiment has.")]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Number of seeds, at most the experiment's.")]
 Minutes = Annotated[
     float | None,
     typer.Option("--minutes", min=0, help="Start no new cell after this many minutes; run it again to continue."),

@@ -21,16 +21,19 @@ _HIDDEN = {"show_default": False}
 Results = Annotated[
     Path | None,
     typer.Option(
-        "--results", metavar="DIR", help="Of 'splitwiper reproduce'; results/reproduce unless given.", **_HIDDEN
+        "--results", metavar="DIR", help="Results of 'splitwiper reproduce'; results/reproduce unless given.", **_HIDDEN
     ),
 ]
 Scale = Annotated[str, typer.Option("--scale", help="Which results: smoke, cpu or full.")]
 Tradeoff = Annotated[
-    Path | None, typer.Option("--tradeoff", metavar="FILE", help="Of 'splitwiper tradeoff', for the plot.", **_HIDDEN)
+    Path | None,
+    typer.Option("--tradeoff", metavar="FILE", help="Results of 'splitwiper tradeoff', for the plot.", **_HIDDEN),
 ]
 Compare = Annotated[
     Path | None,
-    typer.Option("--compare", metavar="FILE", help="Of 'splitwiper compare', for systems side by side.", **_HIDDEN),
+    typer.Option(
+        "--compare", metavar="FILE", help="Results of 'splitwiper compare', for systems side by side.", **_HIDDEN
+    ),
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")]
 Readmes = Annotated[

@@ -26,16 +26,16 @@ COLUMNS = 6
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A data set: digits, cifar10, mnist…")]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A network: digits_cnn, vgg, resnet18…")]
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="For results, table and plot.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="The folder for results, table and plot.")]
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="TEXT", help="Only settings with this in them. May be repeated.")
 ]
 Kind = Annotated[str, typer.Option("--partition", help="How labels are divided over clients.")]
 Clients = Annotated[int, typer.Option("--clients", min=1, help="Number of clients.")]
-Rows = Annotated[int | None, typer.Option("--rows", min=1, help="Use so many training rows.")]
-Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Of the server.")]
-Codec = Annotated[str, typer.Option("--codec", help="How activations are written down.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything that is not secret.")]
+Rows = Annotated[int | None, typer.Option("--rows", min=1, help="Number of training rows to use.")]
+Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Epochs of the server.")]
+Codec = Annotated[str, typer.Option("--codec", help="How activations are stored.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is not secret.")]
 Device = Annotated[str, typer.Option("--device", help="cpu, or cuda.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Do less of everything.")]
 Json = Annotated[bool, typer.Option("--json", help="Print a list of JSON objects and nothing else.")]

@@ -135,8 +135,20 @@ def exposure_short(exposures: Sequence[Exposure]) -> Table:
 
 
 def brief(lines: Sequence[SummaryRow]) -> str:
-    """Return the terminal's table as Markdown."""
-    return markdown_table(*short(lines))
+    """Return the terminal's table as Markdown, with at most one exact and one approximate row of each kind of system.
+
+    These are the exact one that retains most, and the approximate one that remembers least of what it should forget.
+    """
+
+    def merit(line: SummaryRow) -> float:
+        return (line.retained.mean or 0.0) if line.exact else -(line.forgotten.mean or 0.0)
+
+    best: dict[tuple[str, bool], SummaryRow] = {}
+    for line in lines:
+        rival = best.setdefault((line.kind, line.exact), line)
+        if merit(line) > merit(rival):
+            best[line.kind, line.exact] = line
+    return markdown_table(*short([line for line in lines if best[line.kind, line.exact] is line]))
 
 
 def markdown(

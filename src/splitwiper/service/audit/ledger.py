@@ -71,7 +71,7 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
     entry = played.shards.get(shard.client, ShardEntry("", ""))
     run = str(played.made.get("run"))
     if shard_commitment(bytes.fromhex(shard.salt), shard.digest) != entry.commitment:
-        raise CheckFailed("it is not the one that the ledger took in last")
+        raise CheckFailed("it is not the one that the ledger recorded last")
     if entry.outdated:
         late = f"entry {entry.since} took it in, and entry {entry.outdated} shows that its site replaced it since"
         raise CheckFailed(f"{late}: rows that were to be forgotten may be in it")
