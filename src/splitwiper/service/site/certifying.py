@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from splitwiper.service.certificate import Attestation, Checked, PublicKey, Tree
 from splitwiper.service.certificate.issuing import to_bytes
 from splitwiper.service.certificate.log import shows
 from splitwiper.service.site.parts import SiteParts
-from splitwiper.service.site.proof import held_finding, model_finding, own_findings, prediction_finding
+from splitwiper.service.site.proof import check_held, check_own, check_predictions, check_served
 from splitwiper.store import files
 from splitwiper.store.tickets import now
 
@@ -65,18 +65,18 @@ class CertifiedSite(SiteParts):
         )
         self.witnessing.try_exchange()
         if contents := checked.certificate:
-            own = list(own_findings(contents, self._store(), ticket))
+            own = list(check_own(contents, self._store(), ticket))
             if own[0].outcome == "holds":
-                own.append(held_finding(contents, self._store(), ticket, opening))
-            checked = Checked((*checked.checks, *own), contents, checked.standing)
+                own.append(check_held(contents, self._store(), ticket, opening))
+            checked = replace(checked, checks=(*checked.checks, *own))
             # first, because the model that answers is compared with the one that was accepted last
             if checked.holds and contents["after"]["model"] is not None:
                 self.watch.certified(contents["after"]["model"], contents["ledger"]["entry"]["seq"])
             about_model = (
-                model_finding(contents, opening, self.watch.fetched),
-                prediction_finding(contents, client, self.watch, self.link.scores),
+                check_served(contents, opening, self.watch.fetched),
+                check_predictions(contents, client, self.watch, self.link.scores),
             )
-            checked = Checked((*checked.checks, *about_model), contents, checked.standing)
+            checked = replace(checked, checks=(*checked.checks, *about_model))
         path = self.kept_certificate(ticket)
         files.make_folder(path.parent)
         if checked.outcome == "mismatch":  # stored as evidence, and fetched again the next time
