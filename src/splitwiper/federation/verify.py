@@ -109,7 +109,7 @@ def _left(todo: Callable[[], Sequence[str]]) -> list[Check]:
     return [Check("clients", "unverifiable", f"work is unfinished ({work[0]}): call settle first", "state")]
 
 
-# --- records ---------------------------------------------------------------------------------------------
+# --- records -----------------------------------------------------------------------------------------------
 
 
 def verify_record(what: str, check: Callable[[], None]) -> Check:

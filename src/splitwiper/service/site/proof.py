@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from splitwiper.checks import Check
 from splitwiper.client import Client
 from splitwiper.errors import MismatchError, NotFoundError, SplitWiperError
-from splitwiper.service.certificate import Opening
+from splitwiper.service.certificate import Checked, Opening
 from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.site.served import ModelWatch, is_opened
 from splitwiper.store import ClientStore
@@ -23,6 +24,18 @@ from splitwiper.wire import ModelCopy, Scores
 
 _ROWS = 8
 """The number of the site's own rows that are predicted to find out which model answers."""
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A certificate, and the result of checking it."""
+
+    envelope: dict[str, Any]
+    checked: Checked
+
+    def __bool__(self) -> bool:
+        """Return whether the certificate holds."""
+        return self.checked.holds
 
 
 def check_own(contents: Mapping[str, Any], store: ClientStore, ticket: str) -> Iterator[Check]:
