@@ -13,10 +13,10 @@ import pytest
 from service.scene import Scene, found
 from splitwiper.errors import CorruptError, ForkError, MismatchError, NotFoundError
 from splitwiper.server import Server
+from splitwiper.service.api.heads import Heads
 from splitwiper.service.certificate import Keyring, Log, SignedHead
 from splitwiper.service.certificate.heads import HEAD
 from splitwiper.service.certificate.signed import ShardStatement
-from splitwiper.service.heads import Heads
 from splitwiper.service.storing import restore
 from splitwiper.store import ServerStore, ledger
 from splitwiper.wire import Ticket

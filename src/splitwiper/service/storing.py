@@ -20,10 +20,10 @@ from splitwiper.errors import ConfigError, CorruptError, InputError, NotFoundErr
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered, without_head
 from splitwiper.service.certificate.restoring import Restored, record
-from splitwiper.service.database import service_database
 from splitwiper.service.identity.folders import write_changed
+from splitwiper.service.records.database import service_database
+from splitwiper.service.records.witnesses import Witnesses
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.witnesses import Witnesses
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerStore, files
 from splitwiper.store.blobs import is_recorded, new_record

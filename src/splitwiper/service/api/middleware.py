@@ -15,10 +15,10 @@ from starlette.requests import ClientDisconnect
 from splitwiper import errors
 from splitwiper.errors import SplitWiperError
 from splitwiper.service.api.call import ABOUT, CALLER
+from splitwiper.service.api.heads import Heads
 from splitwiper.service.api.receiving import small
-from splitwiper.service.heads import Heads
+from splitwiper.service.connections.limits import Places
 from splitwiper.service.identity import Principal
-from splitwiper.service.limits import Places
 
 if TYPE_CHECKING:
     from splitwiper.service.api.app import Service

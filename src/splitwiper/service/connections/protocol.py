@@ -18,7 +18,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from splitwiper.service.access import PEER
+from splitwiper.service.connections.access import PEER
 
 App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 _log = logging.getLogger("splitwiper.service.connections")
