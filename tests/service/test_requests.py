@@ -105,7 +105,7 @@ def test_forgeries_are_refused(cases: RequestRecords) -> None:
         receive(cases, signed(signer=SigningKey(b"x" * 32)))
     with pytest.raises(DataError, match="not a signed request"):
         receive(cases, {**envelope, "payloadType": "application/vnd.in-toto+json"})
-    with pytest.raises(DataError, match="its field 'federation' is missing"):
+    with pytest.raises(DataError, match="its field 'client' is missing"):
         receive(cases, {**envelope, "payload": base64.b64encode(b"{}").decode()})
     assert cases.find("t1") is None
 
