@@ -77,7 +77,7 @@ def recompute_epoch(inputs: TrainingInputs, transcript: Transcript, epoch: int, 
 
 
 def check_first(inputs: TrainingInputs, transcript: Transcript) -> Check:
-    """Check that training started from the initial weights, the head for these labels, and an empty optimiser."""
+    """Check that training started from the initial weights, an output for each label, and an empty optimiser."""
     return _compared(0, state_digest(first_state(inputs)), transcript.digests[0], "the state before the first epoch")
 
 

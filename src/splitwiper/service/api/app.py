@@ -29,7 +29,7 @@ from splitwiper.service.api import (
 )
 from splitwiper.service.api.call import ServerThread
 from splitwiper.service.api.copies import Copies
-from splitwiper.service.api.heads import Heads
+from splitwiper.service.api.heads import HeadSigner
 from splitwiper.service.api.metrics import Metrics
 from splitwiper.service.api.middleware import AccessMiddleware
 from splitwiper.service.api.openapi import PROBLEMS, Described
@@ -73,7 +73,7 @@ class Service:
         self.uploads = Uploads(root / "uploads", self.database, config)
         self.negotiations = Negotiations(self.database, ServerStore(root), config.patience)
         self.witnesses = Witnesses(self.database)
-        self.heads = Heads(root)
+        self.heads = HeadSigner(root)
 
         # four threads, each with a server of its own: short queries, predictions, copies of the model, accepting shards
         self.queries, self.inference, self.copies, self.ingest = (

@@ -26,7 +26,7 @@ from splitwiper.errors import (
     NotFoundError,
 )
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.folder import remembered
+from splitwiper.federation.folder import remembered, without_output_layer
 from splitwiper.formats import size
 from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
@@ -191,8 +191,7 @@ class Workplace:
 
 def _built(halves: Halves, first: Mapping[str, Tensor]) -> Check:
     """Report whether building the model reproduces the ledger's first weights."""
-    head = f"{halves.server.head_name}."
-    built = {name: t for name, t in halves.server.state_dict().items() if not name.startswith(head)}
+    built = without_output_layer(halves.server, halves.server.state_dict())
     if state_digest(built) == state_digest(first):
         return Check("first weights", "holds", "those of the ledger's first entry; the model is built with them")
     return Check("first weights", "unchecked", "those of the ledger; building the model here gives others")

@@ -31,7 +31,7 @@ from splitwiper.service.certificate.signed import Hash, Key, OptionalText, Signe
 from splitwiper.service.certificate.standing import LARGEST, Keys
 from splitwiper.store import files
 
-HEAD, PROOF, SIZE = "Ledger-Head", "Ledger-Proof", "Ledger-Size"
+HEAD_HEADER, PROOF_HEADER, SIZE_HEADER = "Ledger-Head", "Ledger-Proof", "Ledger-Size"
 """HTTP headers: an answer's signed head, the proof that it continues the caller's head, and the size of the latter."""
 
 KIND = "splitwiper-fork-evidence"
