@@ -118,10 +118,10 @@ def join() -> Walk:
     from splitwiper import Config, Federation
     from splitwiper.cli.join import join as command
     from splitwiper.config import from_dict
-    from splitwiper.service.access import Authenticator
     from splitwiper.service.api import Service, create_app
+    from splitwiper.service.connections.access import Authenticator
+    from splitwiper.service.connections.listening import ConnectionLimits, HttpServer, listen
     from splitwiper.service.identity import Authority, Trust, server_context
-    from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
     from splitwiper.service.settings import ServiceConfig
     from splitwiper.service.worker import work
 

@@ -13,6 +13,7 @@ ROOT, LABORATORY = Path(splitwiper.__file__).parent, Path(splitwiper_lab.__file_
 # from the foundation outwards: a room may import those before it
 ORDER = [
     "errors",
+    "checks",
     "progress",
     "reading",
     "formats",

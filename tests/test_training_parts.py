@@ -18,8 +18,8 @@ from splitwiper.seeding import Stream
 from splitwiper.training import cache as cache_module
 from splitwiper.training import feeding
 from splitwiper.training.cache import Cache
-from splitwiper.training.heads import head_for, rows_of
 from splitwiper.training.loop import Training, finish, state_of
+from splitwiper.training.output_layer import output_layer_for, rows_of
 from splitwiper.training.parts import cosine, make_optimizer, one_cycle
 from splitwiper.wire import Label
 
@@ -43,14 +43,14 @@ def test_batches_gather_across_shards_in_the_order_asked(cache: Cache) -> None:
 
 
 def test_a_head_row_depends_on_its_own_label_alone() -> None:
-    both = head_for([A, B, C], inputs=5, seed=1, purpose="head")
-    fewer = head_for([A, C], inputs=5, seed=1, purpose="head")
+    both = output_layer_for([A, B, C], inputs=5, seed=1, purpose="head")
+    fewer = output_layer_for([A, C], inputs=5, seed=1, purpose="head")
     assert torch.equal(both.weight[[0, 2]], fewer.weight) and torch.equal(both.bias[[0, 2]], fewer.bias)
     assert not torch.equal(both.weight[0], both.weight[1])
     assert float(both.weight.detach().abs().max()) <= 5**-0.5
-    kept = head_for([B, C], inputs=5, seed=2, purpose="head", known=rows_of(both, [A, B, C]))
+    kept = output_layer_for([B, C], inputs=5, seed=2, purpose="head", known=rows_of(both, [A, B, C]))
     assert torch.equal(kept.weight, both.weight[1:])
-    assert head_for([A], inputs=5, seed=1, purpose="head", bias=False).bias is None
+    assert output_layer_for([A], inputs=5, seed=1, purpose="head", bias=False).bias is None
 
 
 class Net(nn.Module):

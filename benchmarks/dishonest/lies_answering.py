@@ -14,7 +14,7 @@ from splitwiper.service.api import certificates
 from splitwiper.service.certificate import Envelope, Keyring, SigningKey, certify
 from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.certificate.issuing import kept_at
-from splitwiper.service.requests import RequestRecords, certified
+from splitwiper.service.records.requests import RequestRecords, certified
 from splitwiper.store import ServerStore
 from splitwiper.wire import Request, Scores, Ticket
 

@@ -16,9 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from splitwiper.checks import Verification
     from splitwiper.config import ClientConfig, Config, ModelConfig, ServerConfig
     from splitwiper.errors import SplitWiperError
-    from splitwiper.federation import Federation, Verification
+    from splitwiper.federation import Federation
     from splitwiper.splitting import Halves, split
     from splitwiper.wire import Label, Receipt
 
@@ -39,9 +40,10 @@ __all__ = [
 ]
 
 _HOME = {
+    "checks": ("Verification",),
     "config": ("ClientConfig", "Config", "ModelConfig", "ServerConfig"),
     "errors": ("SplitWiperError",),
-    "federation": ("Federation", "Verification"),
+    "federation": ("Federation",),
     "splitting": ("Halves", "split"),
     "wire": ("Label", "Receipt"),
 }

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, split
+from splitwiper.checks import Check
 from splitwiper.client.content import row_id, row_macs, slice_of
 from splitwiper.data.rows import as_rows
 from splitwiper.models import mlp
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
-from splitwiper.server.transcript import EpochCheck, check_end, check_first, recompute_epoch
+from splitwiper.server.transcript import check_end, check_first, recompute_epoch
 from splitwiper.store import ClientStore, ServerStore
 from splitwiper.store.tensors import load_state
 
@@ -126,7 +127,7 @@ def activations(fed: Federation, client: str) -> np.ndarray:
     return values
 
 
-def recomputed(server: Server, *epochs: int) -> list[EpochCheck]:
+def recomputed(server: Server, *epochs: int) -> list[Check]:
     """Check both ends of the transcript of a server's model, and recompute epochs of its training."""
     model, transcript = server.store.model(), server.transcript()
     inputs, last = server.inputs(server.store.shards()), server.store.epoch_state(transcript.epochs)

@@ -251,7 +251,7 @@ def test_rows_forgotten_before_a_rekey_are_refused_and_stop_nobody(tmp_path: Pat
 
 def test_the_servers_first_weights_do_not_tell_the_number_of_labels(tmp_path: Path) -> None:
     fed = federation(tmp_path / "run")
-    assert not any(name.startswith(fed.halves.server.head_name) for name in fed._server.store.initial())
+    assert not any(name.startswith(fed.halves.server.output_layer_name) for name in fed._server.store.initial())
     fed.learn(three())
     assert Federation(tmp_path / "run", halves()).verify().exact
 

@@ -57,12 +57,12 @@ def report() -> ReportData:
             tuple(0.05 + 2.25 * 0.84**i for i in range(30)),
             tuple(0.04 + 2.15 * 0.82**i for i in range(30)),
         ),
-        verification=Verification.of(
+        verification=Verification(
             (
-                Check("Server half", "state", "exact", "12 tensors, 128,458 values compared"),
-                Check("Client half of north", "state", "exact", "4 tensors, recomputed from 268 surviving rows"),
-                Check("Shard of north", "rows", "exact", "digest 5f1c…9a03 equals the recomputed one"),
-                Check("Shards of the other clients", "history", "exact", "4 digests unchanged since learning"),
+                Check("Server half", "exact", "12 tensors, 128,458 values compared", "state"),
+                Check("Client half of north", "exact", "4 tensors, recomputed from 268 surviving rows", "state"),
+                Check("Shard of north", "exact", "digest 5f1c…9a03 equals the recomputed one", "rows"),
+                Check("Shards of the other clients", "exact", "4 digests unchanged since learning", "history"),
             )
         ),
         halves_text=(

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from splitwiper.checks import Outcome
 from splitwiper.federation import Check, Verification
-from splitwiper.federation.verify import Outcome
 from splitwiper.report import Accuracy, ReportData, ReportedRequest, render
 from splitwiper.report.text import OUTCOMES as TEXTS
 from splitwiper.report.text import mark, verdict
@@ -37,7 +37,7 @@ OUTCOMES: dict[Outcome, tuple[str, ...]] = {
 
 
 def verified(outcome: Outcome) -> Verification:
-    return Verification.of([Check("Server half", "state", outcome, "because so")])
+    return Verification((Check("Server half", outcome, "because so", "state"),))
 
 
 def plain(text: str) -> str:

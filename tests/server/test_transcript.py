@@ -93,7 +93,7 @@ def test_every_epoch_is_recomputed_alone_and_the_model_is_the_same(tmp_path: Pat
             assert not present(fed) and models[False].transcript == ""
             continue
         checks = recomputed(one, *range(1, EPOCHS + 1))
-        assert [check.epoch for check in checks] == [0, EPOCHS, *range(1, EPOCHS + 1)]
+        assert [check.what for check in checks] == [f"epoch {epoch}" for epoch in (0, EPOCHS, *range(1, EPOCHS + 1))]
         assert all(check.exact for check in checks), checks
         assert fed.verify().exact
     assert models[True].digest == models[False].digest
@@ -123,7 +123,7 @@ def test_one_forged_bit_is_found_on_both_sides(learned: Federation, name: str) -
     assert not recompute_epoch(inputs, transcript, 2, states[1]).exact
     assert not recompute_epoch(inputs, transcript, 3, lie).exact
     passed_off = recompute_epoch(inputs, honest, 3, lie)
-    assert not passed_off.exact and "not the one in the transcript" in passed_off.reason
+    assert not passed_off.exact and "not the one in the transcript" in passed_off.detail
 
 
 def test_a_forged_beginning_or_end_is_found(learned: Federation) -> None:
@@ -137,7 +137,7 @@ def test_a_forged_beginning_or_end_is_found(learned: Federation) -> None:
     weights["head.weight"][0, 0] += 1
     assert not check_end(inputs, honest, last, state_digest(weights)).exact
     other = check_end(inputs, honest, first, model.digest)
-    assert not other.exact and "not the one" in other.reason
+    assert not other.exact and "not the one" in other.detail
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_made_up_state_is_an_answer_not_an_error(learned: Federation, change: 
     change(lie)
     digests = (honest.digests[0], state_digest(lie), *honest.digests[2:])
     check = recompute_epoch(inputs, Transcript(digests), 2, lie)
-    assert not check.exact and "nobody can train" in check.reason
+    assert not check.exact and "nobody can train" in check.detail
     end = check_end(inputs, Transcript((*honest.digests[:-1], state_digest(lie))), lie, honest.digests[0])
     assert not end.exact
 
@@ -178,7 +178,7 @@ def test_what_is_not_there_is_said(learned: Federation, tmp_path: Path) -> None:
         with pytest.raises(error, match=r"no (epoch|state after epoch)"):
             recomputed(server, epoch)
     shorter = recompute_epoch(inputs, Transcript(honest.digests[:-1]), 1, server.store.epoch_state(0))
-    assert not shorter.exact and "2 epochs, the settings say 3" in shorter.reason
+    assert not shorter.exact and "2 epochs, the settings say 3" in shorter.detail
     fed = Federation(tmp_path / "run", halves(), config())
     fed.learn(three())
     damaged = server_of(fed)
@@ -186,7 +186,7 @@ def test_what_is_not_there_is_said(learned: Federation, tmp_path: Path) -> None:
     path = fed.path / "server" / "epochs" / record.file
     state = load_state(path)
     save_state(path, forged(state, "net/body.head.bias"))
-    assert "not the one" in recomputed(damaged, 2)[-1].reason
+    assert "not the one" in recomputed(damaged, 2)[-1].detail
     path.unlink()
     with pytest.raises(CorruptError, match="cannot be read"):
         recomputed(damaged, 2)

@@ -16,10 +16,10 @@ from typing import Any
 
 from torch import Tensor
 
-from splitwiper.service.access import Authenticator
 from splitwiper.service.api import Service, create_app
+from splitwiper.service.connections.access import Authenticator
+from splitwiper.service.connections.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.identity import Authority, Trust, client_context, server_context
-from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.splitting import ServerHalf

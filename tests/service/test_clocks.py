@@ -15,11 +15,11 @@ from service.conftest import COMMITTED, said, shard
 from service.processes import Running
 from service.serving import link_of
 from splitwiper.errors import BusyError, NotFoundError
-from splitwiper.service.database import service_database
+from splitwiper.service.connections.limits import RateLimiter
 from splitwiper.service.identity import Trust
-from splitwiper.service.limits import RateLimiter
+from splitwiper.service.records.database import service_database
+from splitwiper.service.records.uploads import Uploads
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.uploads import Uploads
 from splitwiper.store import ServerStore
 from splitwiper.wire import Request
 

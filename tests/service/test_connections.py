@@ -23,9 +23,9 @@ from service.identity.tls import der_of
 from service.processes import ENVIRONMENT, SERVER
 from service.serving import certificates, connected, in_thread, link_of, service_over
 from splitwiper.errors import ConfigError
-from splitwiper.service import listening
+from splitwiper.service.connections import listening
+from splitwiper.service.connections.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.identity import Trust, client_context
-from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.logs import JsonLines, RateLimit
 
 FEW = ConnectionLimits(connections=6, each=3, handshakes=4, seconds=1.0)

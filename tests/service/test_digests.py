@@ -21,9 +21,9 @@ from service.processes import Running
 from service.serving import link_of
 from splitwiper.errors import DataError, DiskFullError
 from splitwiper.server import Server
-from splitwiper.service import appending
-from splitwiper.service.appending import append
 from splitwiper.service.identity import client_context
+from splitwiper.service.records import appending
+from splitwiper.service.records.appending import append
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.store import ServerStore, files, pieces
 from splitwiper.store.files import file_digest

@@ -23,7 +23,7 @@ from splitwiper.server import Server
 from splitwiper.service.api import certificates
 from splitwiper.service.certificate import Pins, SigningKey, TreeHead, certify, check, read_public
 from splitwiper.service.certificate.issuing import kept_at
-from splitwiper.service.requests import certified
+from splitwiper.service.records.requests import certified
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.site.verifying import fingerprint_of, verify_site
 from splitwiper.service.verification import verify_both, verify_store

@@ -15,7 +15,7 @@ from federation.runs import three
 from service.serving import connected, link_of
 from splitwiper.errors import QuotaError
 from splitwiper.service.api import app, receiving
-from splitwiper.service.limits import MemoryQuota
+from splitwiper.service.connections.limits import MemoryQuota
 
 MEMORY = 1 << 17
 ROWS = {"activation": torch.zeros(2, 8)}

@@ -21,8 +21,8 @@ from splitwiper.errors import AbsentClientError, DataError
 from splitwiper.masking.consensus import Participant
 from splitwiper.masking.negotiation import Negotiation
 from splitwiper.masking.sealing import GroupKey
-from splitwiper.service.database import service_database
-from splitwiper.service.negotiations import Negotiations
+from splitwiper.service.records.database import service_database
+from splitwiper.service.records.negotiations import Negotiations
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.store import ServerStore
 from splitwiper.wire import lock_of

@@ -16,7 +16,7 @@ from service.serving import link_of
 from splitwiper.errors import ForkError, UnreachableError
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Envelope, Keyring, Log, PublicKey, SignedHead, SigningKey, TreeHead
-from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header
+from splitwiper.service.certificate.heads import HEAD_HEADER, PROOF_HEADER, SIZE_HEADER, proof_from_header
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.standing import succeed
 from splitwiper.service.site.link import HttpsLink
@@ -71,7 +71,7 @@ def grow(store: ServerStore, entries: int = 1) -> None:
 
 
 def shown(answer: httpx.Response) -> SignedHead:
-    return SignedHead.from_header(answer.headers[HEAD])
+    return SignedHead.from_header(answer.headers[HEAD_HEADER])
 
 
 def test_every_answer_to_somebody_known(serve, http, store: ServerStore) -> None:
@@ -96,10 +96,10 @@ def test_every_answer_to_somebody_known(serve, http, store: ServerStore) -> None
         head = shown(answer)
         assert head.envelope.signers(public) and head.federation == federation
         assert head.head == Log.of(store).head()
-        assert PROOF not in answer.headers
-    assert len({answer.headers[HEAD] for answer, _ in answers}) == 1, "signed once for one state of the ledger"
+        assert PROOF_HEADER not in answer.headers
+    assert len({answer.headers[HEAD_HEADER] for answer, _ in answers}) == 1, "signed once for one state of the ledger"
     for path in ("/healthz", "/readyz", "/metrics", "/openapi.json"):
-        assert HEAD not in ops.get(path).headers
+        assert HEAD_HEADER not in ops.get(path).headers
 
 
 def test_the_head_covers_what_the_answer_tells_of(site: HttpsLink, store: ServerStore, tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_proofs_for_every_pair_of_sizes(serve, http, store: ServerStore) -> None
         now = shown(north.get("/v1/federation")).head
         heads[now.size] = now
         for old in heads.values():
-            answer = north.get("/v1/federation", headers={SIZE: str(old.size)})
-            assert follows(old, shown(answer).head, proof_from_header(answer.headers[PROOF]))
+            answer = north.get("/v1/federation", headers={SIZE_HEADER: str(old.size)})
+            assert follows(old, shown(answer).head, proof_from_header(answer.headers[PROOF_HEADER]))
             assert north.get("/v1/ledger/head", params={"size": old.size}).json()["root"] == old.root
             for new in heads.values():
                 if old.size <= new.size:
@@ -132,8 +132,8 @@ def test_proofs_for_every_pair_of_sizes(serve, http, store: ServerStore) -> None
                     assert follows(old, new, proof)
         grow(store)
     for odd in (str(now.size + 5), "-1", "x", "9" * 40, "0"):
-        answer = north.get("/v1/federation", headers={SIZE: odd})
-        assert answer.status_code == 200 and PROOF not in answer.headers and HEAD in answer.headers
+        answer = north.get("/v1/federation", headers={SIZE_HEADER: odd})
+        assert answer.status_code == 200 and PROOF_HEADER not in answer.headers and HEAD_HEADER in answer.headers
 
 
 def test_a_site_pins_and_checks_each_head_once(
@@ -160,10 +160,10 @@ def test_a_site_pins_and_checks_each_head_once(
 
 
 def changed_payload(headers: dict[bytes, bytes], old: bytes, new: bytes) -> None:
-    made = SignedHead.from_header(headers[HEAD.lower().encode()].decode()).envelope
+    made = SignedHead.from_header(headers[HEAD_HEADER.lower().encode()].decode()).envelope
     assert old in made.payload
     forged = Envelope(made.payload.replace(old, new), made.payload_type, made.signatures)
-    headers[HEAD.lower().encode()] = _header(forged)
+    headers[HEAD_HEADER.lower().encode()] = _header(forged)
 
 
 def _header(envelope: Envelope) -> bytes:
@@ -171,7 +171,7 @@ def _header(envelope: Envelope) -> bytes:
 
 
 def test_heads_that_are_refused(site: HttpsLink, between: Tampering, store: ServerStore, tmp_path: Path) -> None:
-    name, key = HEAD.lower().encode(), Keyring.of(store).key()
+    name, key = HEAD_HEADER.lower().encode(), Keyring.of(store).key()
     site.tickets("north")
     replayed = dict[bytes, bytes]()
     between.change = lambda headers: replayed.update({n: v for n, v in headers.items() if n.startswith(b"ledger-")})
@@ -212,7 +212,7 @@ def test_heads_that_are_refused(site: HttpsLink, between: Tampering, store: Serv
 def test_nothing_is_sent_before_the_first_look(site: HttpsLink, between: Tampering, store: ServerStore) -> None:
     site.tickets("north")
     again = link_again(site)
-    between.change = lambda headers: headers.pop(HEAD.lower().encode())
+    between.change = lambda headers: headers.pop(HEAD_HEADER.lower().encode())
     between.calls.clear()
     with pytest.raises(ForkError, match="without the signed head"):
         again.submit(Request("t1", "north", "class", COMMITTED))
@@ -256,7 +256,7 @@ def test_a_rotated_key_is_followed_and_another_is_not(site: HttpsLink, store: Se
 
 def test_a_thief_of_a_revoked_key_is_refused(site: HttpsLink, between: Tampering, store: ServerStore) -> None:
     site.tickets("north")
-    ring, name, federation = Keyring.of(store), HEAD.lower().encode(), store.database.meta("run")
+    ring, name, federation = Keyring.of(store), HEAD_HEADER.lower().encode(), store.database.meta("run")
     stolen = ring.key()
     ring.revoke(store, stolen.public, reason="a stolen laptop")
     site.tickets("north")  # signed by the key after it, which is followed, and so is the revocation

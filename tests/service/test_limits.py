@@ -22,7 +22,7 @@ from service.serving import link_of, service_over
 from splitwiper import Federation, Label
 from splitwiper.errors import BusyError, DataError, FailingError, QuotaError
 from splitwiper.server import Server
-from splitwiper.service.limits import Pacing
+from splitwiper.service.connections.limits import Pacing
 from splitwiper.store import ServerStore, ledger, manifest_digest, tickets
 from splitwiper.wire import Column, Request, Spent, Statement, write_shard
 from splitwiper.wire.transfer import compressed

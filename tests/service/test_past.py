@@ -13,10 +13,10 @@ import pytest
 from service.scene import Scene, found
 from splitwiper.errors import CorruptError, ForkError, MismatchError, NotFoundError
 from splitwiper.server import Server
+from splitwiper.service.api.heads import HeadSigner
 from splitwiper.service.certificate import Keyring, Log, SignedHead
-from splitwiper.service.certificate.heads import HEAD
+from splitwiper.service.certificate.heads import HEAD_HEADER
 from splitwiper.service.certificate.signed import ShardStatement
-from splitwiper.service.heads import Heads
 from splitwiper.service.storing import restore
 from splitwiper.store import ServerStore, ledger
 from splitwiper.wire import Ticket
@@ -85,7 +85,9 @@ def test_two_heads_of_one_ledger_that_name_different_models(scene: Scene, monkey
     assert scene.south.predict("south", scene.rows["south"][0])
     key, head = Keyring.of(scene.server_store).key(), Log.of(scene.server_store).head()
     forged = SignedHead.sign(scene.south.guard.federation, head, "2030-01-01", key, model="a" * 64)
-    monkeypatch.setattr(Heads, "_headers", lambda *_: [(HEAD.lower().encode(), forged.to_header().encode())])
+    monkeypatch.setattr(
+        HeadSigner, "_headers", lambda *_: [(HEAD_HEADER.lower().encode(), forged.to_header().encode())]
+    )
     with pytest.raises(ForkError, match="name different models as its newest"):
         scene.south.predict("south", scene.rows["south"][0])
 

@@ -23,11 +23,11 @@ from service.serving import link_of, service_over
 from splitwiper import Federation, split
 from splitwiper.errors import IdentityError, WithdrawnError
 from splitwiper.server import Server
-from splitwiper.service import limits
 from splitwiper.service.api import predictions
 from splitwiper.service.api.copies import Copies, Copy
 from splitwiper.service.api.receiving import received
-from splitwiper.service.limits import MemoryQuota, Turns
+from splitwiper.service.connections import limits
+from splitwiper.service.connections.limits import MemoryQuota, Turns
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.store import ServerStore
 from splitwiper.wire.codecs import fitted_in, pack

@@ -15,7 +15,7 @@ from service.processes import MODEL_TOML, Running, data, settled
 from service.scene import Scene
 from splitwiper.cli.app import app
 from splitwiper.service.api import certificates
-from splitwiper.service.requests import certified
+from splitwiper.service.records.requests import certified
 
 AUDITOR = f"""
 name = "tuv"

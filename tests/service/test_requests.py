@@ -19,8 +19,8 @@ from splitwiper.errors import DataError, IdentityError, NotFoundError
 from splitwiper.service.certificate import Keyring, Keys, SignedRequest, SigningKey, check
 from splitwiper.service.certificate.envelope import read_public
 from splitwiper.service.certificate.signed import Registration
-from splitwiper.service.database import service_database
-from splitwiper.service.requests import RequestRecords
+from splitwiper.service.records.database import service_database
+from splitwiper.service.records.requests import RequestRecords
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.store import ServerStore
 from splitwiper.wire import Request

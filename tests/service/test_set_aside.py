@@ -26,12 +26,12 @@ from splitwiper.service import worker
 from splitwiper.service.api import copies, predictions
 from splitwiper.service.certificate import Log, check
 from splitwiper.service.certificate.signed import ShardStatement
-from splitwiper.service.client_keys import ClientKeys
-from splitwiper.service.database import service_database
-from splitwiper.service.expiry import Lapses
+from splitwiper.service.records.client_keys import ClientKeys
+from splitwiper.service.records.database import service_database
+from splitwiper.service.records.requests import Lapses
+from splitwiper.service.records.uploads import Upload, Uploads
 from splitwiper.service.site.link import HttpsLink, _File
 from splitwiper.service.site.own_key import OwnKey
-from splitwiper.service.uploads import Upload, Uploads
 from splitwiper.service.verification import verify_store
 from splitwiper.store import ServerStore, ledger
 from splitwiper.wire import Request

@@ -10,7 +10,7 @@ import pytest
 
 from service.conftest import said, shard
 from service.serving import connected, link_of
-from splitwiper.service.protocol import Connection
+from splitwiper.service.connections.protocol import Connection
 from splitwiper.store import ServerStore
 
 SILENCE = 0.8

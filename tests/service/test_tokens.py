@@ -11,13 +11,13 @@ import pytest
 from service.conftest import said, shard
 from service.serving import OPEN, in_thread, opened
 from splitwiper.errors import ConfigError, IdentityError
-from splitwiper.service.access import Authenticator
 from splitwiper.service.api import Service, create_app
 from splitwiper.service.calls.config import CallerConfig
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Log
+from splitwiper.service.connections.access import Authenticator
+from splitwiper.service.connections.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.identity import Authority, Principal, Tokens
-from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.store import ServerStore

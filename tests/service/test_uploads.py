@@ -15,9 +15,9 @@ from service.conftest import announced, finished, said, shard
 from service.serving import link_of
 from splitwiper.errors import BusyError, DataError, QuotaError
 from splitwiper.server import Server
-from splitwiper.service.appending import append
-from splitwiper.service.database import service_database
-from splitwiper.service.uploads import drop
+from splitwiper.service.records.appending import append
+from splitwiper.service.records.database import service_database
+from splitwiper.service.records.uploads import drop
 from splitwiper.store import ServerStore
 from splitwiper.store.pieces import Passing
 from splitwiper.wire import Statement

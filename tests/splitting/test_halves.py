@@ -41,19 +41,19 @@ def quiet(*args: Any, **kwargs: Any) -> Halves:
 def test_the_head_is_found_and_replaced(model: nn.Module, at: str, example: Any, head: str) -> None:
     halves = quiet(model, at, example)
     server = halves.server
-    assert server.head_name == head
+    assert server.output_layer_name == head
     sent = call_with(halves.client, example)
-    assert server.logits(sent).shape == (1, server.head.out_features)
+    assert server.logits(sent).shape == (1, server.output_layer.out_features)
     names = list(server.state_dict())
-    wide = nn.Linear(server.head.in_features, 11)
-    server.set_head(wide)
-    assert server.head is wide
+    wide = nn.Linear(server.output_layer.in_features, 11)
+    server.set_output_layer(wide)
+    assert server.output_layer is wide
     assert list(server.state_dict()) == names
     assert server.state_dict()[f"{head}.weight"].shape[0] == 11
     assert server.logits(sent).shape == (1, 11)
     assert any(parameter is wide.weight for parameter in server.parameters())
     with pytest.raises(CutError, match=f"Linear layer of {wide.in_features} features"):
-        server.set_head(nn.Linear(wide.in_features + 1, 3))
+        server.set_output_layer(nn.Linear(wide.in_features + 1, 3))
 
 
 def test_logits_must_be_a_matrix() -> None:

@@ -236,7 +236,7 @@ class TwoHeads(Base):
 def test_the_head_must_be_known() -> None:
     with pytest.raises(CutError, match="no single output layer was found; pass head= with one of stem, mid, out"):
         split(TwoHeads(), "stem", vectors(1))
-    assert split(TwoHeads(), "stem", vectors(1), head="mid").server.head_name == "mid"
+    assert split(TwoHeads(), "stem", vectors(1), head="mid").server.output_layer_name == "mid"
     with pytest.raises(CutError, match=r"head='outt' is not a Linear layer of the model. Did you mean 'out'"):
         split(TwoHeads(), "stem", vectors(1), head="outt")
     with pytest.raises(CutError, match="the head 'stem' lies before it"):

@@ -24,7 +24,7 @@ def unsplit(net: Network, client: str) -> nn.Sequential:
     """One client's network as one ordinary module."""
     whole = network()
     tail = net.tails.get(client)
-    head = tail if tail is not None else net.halves[client].head
+    head = tail if tail is not None else net.halves[client].output_layer
     whole.head = nn.Linear(head.in_features, head.out_features)
     whole.head.load_state_dict(head.state_dict())
     state = {k: v for k, v in net.halves[client].state_dict().items() if not k.startswith("head.")}
@@ -115,7 +115,7 @@ def test_the_average_of_halves_moves_as_one_half_would() -> None:
     x = torch.cat([torch.from_numpy(images) for images, _ in data])
     net = FRAMEWORKS["vanilla"](start="scratch").learn(problem(epochs=1, batch=1000, lr=1e-12)).network
     whole.head = nn.Linear(16, 6)
-    whole.head.load_state_dict(net.halves["north"].head.state_dict())
+    whole.head.load_state_dict(net.halves["north"].output_layer.state_dict())
     codes = torch.cat([torch.from_numpy(labels) for _, labels in data])  # labels 0 to 5 are their own codes
     functional.cross_entropy(whole(x), codes).backward()
     moved = trained.network.stems["north"].body.state_dict()["stem.0.weight"]

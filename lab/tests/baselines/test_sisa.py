@@ -15,7 +15,7 @@ from splitwiper.data.tables import Table
 from splitwiper.errors import ConfigError, DataError, RequestError, TrainingError
 from splitwiper.models import digits_cnn
 from splitwiper.seeding import Stream, isolated_rng
-from splitwiper.server.training import with_head
+from splitwiper.server.training import with_output_layer
 from splitwiper.splitting import split
 from splitwiper.training.loop import Training, state_of
 from splitwiper.wire import Label
@@ -415,10 +415,10 @@ def test_the_whole_is_the_unsplit_network(problem: Problem) -> None:
         model = digits_cnn()
     halves = split(model, at="stem", example=torch.zeros(1, 1, 8, 8), head="head")
     held = problem.clients["north"]
-    head = with_head(halves.server, halves.server.state_dict(), held.labels, seed=0)
+    head = with_output_layer(halves.server, halves.server.state_dict(), held.labels, seed=0)
     net = Whole(Embedder(halves.client, "one", Normaliser({})), head)
     whole = copy.deepcopy(model)
-    whole.head = copy.deepcopy(head.head)
+    whole.head = copy.deepcopy(head.output_layer)
     plain = _Named(whole)
     told = {"epochs": 2, "stream": Stream(0, "test"), "what": "test"}
     for one in (net, plain):
@@ -471,8 +471,10 @@ def test_going_on_keeps_what_is_known_and_adds_outputs(problem: Problem) -> None
     assert torch.equal(on.server["head.weight"][rows], first.server["head.weight"])
     assert torch.equal(on.client["stem.0.weight"], first.client["stem.0.weight"])
     new = next(label for label in on.labels if label not in first.labels)
-    begun = with_head(problem.halves.server, problem.halves.server.state_dict(), [new], seed=problem.config.seed)
-    assert torch.equal(on.server["head.weight"][on.labels.index(new)], begun.head.weight[0])
+    begun = with_output_layer(
+        problem.halves.server, problem.halves.server.state_dict(), [new], seed=problem.config.seed
+    )
+    assert torch.equal(on.server["head.weight"][on.labels.index(new)], begun.output_layer.weight[0])
 
 
 def test_a_loss_that_is_not_finite_is_no_skipped_shard(problem: Problem) -> None:

@@ -21,7 +21,7 @@ from splitwiper.cli.runs import look_here, open_run, open_site
 from splitwiper.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from splitwiper.federation import Verification
+    from splitwiper.checks import Verification
     from splitwiper.service.certificate import Checked
     from splitwiper.service.site import Certified, Site
     from splitwiper.wire import Receipt, Ticket

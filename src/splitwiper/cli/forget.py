@@ -199,5 +199,9 @@ def _report(opened: Site, done: Forgotten, certificate: Path | None, *, as_json:
     }
     if done.receipt is not None:
         checked = done.proofs[done.ticket].checked
-        fields |= {"receipt": done.receipt.to_dict(), "certificate": checked.outcome, "checks": checked.checks}
+        fields |= {
+            "receipt": done.receipt.to_dict(),
+            "certificate": checked.outcome,
+            "checks": checked.to_dict()["checks"],
+        }
     output.emit(fields)

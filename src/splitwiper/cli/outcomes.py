@@ -13,8 +13,7 @@ from splitwiper.cli.exit_codes import OUTCOMES
 from splitwiper.cli.wording import translated
 
 if TYPE_CHECKING:
-    from splitwiper.federation import Verification
-    from splitwiper.service.certificate import Checked
+    from splitwiper.checks import Verification
 
 STYLES = {
     "exact": "bold green",
@@ -27,9 +26,7 @@ STYLES = {
 """How outcomes look."""
 
 
-def conclude(
-    result: Verification | Checked, fields: Mapping[str, Any], *, as_json: bool, notes: Iterable[str] = ()
-) -> NoReturn:
+def conclude(result: Verification, fields: Mapping[str, Any], *, as_json: bool, notes: Iterable[str] = ()) -> NoReturn:
     """Show the outcome of a verification, and leave with its exit code.
 
     Args:
@@ -39,7 +36,7 @@ def conclude(
         notes: lines below the table.
     """
     if as_json:
-        output.emit({"outcome": result.outcome, "reason": result.reason, "checks": result.checks, **fields})
+        output.emit({**result.to_dict(), **fields})
     else:
         print_outcome(result)
         for note in notes:
@@ -47,12 +44,12 @@ def conclude(
     raise typer.Exit(OUTCOMES[result.outcome])
 
 
-def print_outcome(result: Verification | Checked) -> None:
+def print_outcome(result: Verification) -> None:
     """Print the outcome of a verification, check by check."""
     rows = []
     for check in result.checks:
         outcome = Text(check.outcome, STYLES[check.outcome])
-        rows.append((getattr(check, "subject", check.what), outcome, translated(check.detail)))
+        rows.append((check.subject, outcome, translated(check.detail)))
     output.show(("verified", "outcome", "detail"), rows)
     output.say()
     in_words = result.outcome.replace("_", " ").capitalize()

@@ -42,6 +42,8 @@ Attempt = Callable[[Callable[[], Any]], Any]
 """Does one step of some work, perhaps several times over, and returns its result."""
 
 
+# One object, in three files for their length: what a client has (`ClientContext`), how half and shard follow from its
+# rows (`Syncing`), and what is asked of it. All share lease, clock and link; separate objects would only pass these on.
 class Client(Syncing):
     """A client over its own folder."""
 

@@ -41,11 +41,11 @@ def row_macs(rows: Rows, key: bytes) -> list[bytes]:
     form = bytearray()  # of columns by name, so that the order in which a caller names them does not matter
     for column in sorted(rows.columns, key=attrgetter("name")):
         form += encode([column.name, column.dtype, *column.shape])
-    heads = {label: bytes(form) + encode([label.text]) for label in set(rows.labels)}
+    prefixes = {label: bytes(form) + encode([label.text]) for label in set(rows.labels)}
     arrays = [np.ascontiguousarray(rows.inputs[name]) for name in sorted(rows.inputs)]
     macs = []
     for number, label in enumerate(rows.labels):
-        content = bytearray(heads[label])
+        content = bytearray(prefixes[label])
         for array in arrays:
             content += array[number].tobytes()
         macs.append(hmac.digest(key, content, "sha256"))

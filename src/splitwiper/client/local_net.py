@@ -12,7 +12,7 @@ from splitwiper.data.rows import pack
 from splitwiper.errors import DataError
 from splitwiper.seeding import Stream
 from splitwiper.splitting import call_with
-from splitwiper.training.heads import head_for, linear, rows_of
+from splitwiper.training.output_layer import linear, output_layer_for, rows_of
 from splitwiper.wire import Label
 
 _SIDE = 8  # feature maps are pooled to at most this many pixels a side
@@ -79,7 +79,7 @@ class LocalNet(nn.Module):
         else:
             drawn = Stream(seed, "local-head", client).generator()
             self.hidden = nn.Sequential(linear(features, width, drawn, dtype), nn.ReLU()) if width else nn.Identity()
-        self.out: nn.Linear = head_for(
+        self.out: nn.Linear = output_layer_for(
             labels,
             inputs=width or features,
             seed=seed,

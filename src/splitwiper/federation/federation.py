@@ -9,6 +9,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 
+from splitwiper.checks import Verification
 from splitwiper.client import Added, Client, scoring
 from splitwiper.client.embed import Sending
 from splitwiper.client.scoring import Predicted, Probabilities
@@ -36,7 +37,7 @@ from splitwiper.federation.reconcile import Learned, Reconciled, reconcile
 from splitwiper.federation.registry import TWIN_CODEBOOK, TWIN_COLUMN_ORDER, ClientRegistry
 from splitwiper.federation.retrace import Traced, retrace
 from splitwiper.federation.status import RunStatus, status
-from splitwiper.federation.verify import Verification, verify
+from splitwiper.federation.verify import verify
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.numerics import isolated_call, prepare

@@ -86,8 +86,8 @@ def make(
             files.erase(store.database.path.with_name(f"{store.database.path.name}{suffix}"))
         store.create(
             config=to_toml(config.server),
-            # the head is rebuilt for every model; the size of its first weights would reveal the number of labels
-            initial=without_head(halves.server, server) if config.client.masking.is_on else server,
+            # each model gets an output layer of its own; the size of the first one would reveal the number of labels
+            initial=without_output_layer(halves.server, server) if config.client.masking.is_on else server,
             client_initial=client,
             meta=remembered(halves, config, codec=config.client.encoding, run=run),
             blobs=new_record(*config.store.place),
@@ -96,9 +96,9 @@ def make(
     return True
 
 
-def without_head(half: ServerHalf, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a server half without those of its head."""
-    return {name: tensor for name, tensor in state.items() if not name.startswith(f"{half.head_name}.")}
+def without_output_layer(half: ServerHalf, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a server half without those of its output layer."""
+    return {name: tensor for name, tensor in state.items() if not name.startswith(f"{half.output_layer_name}.")}
 
 
 def _refuse_lost(store: ServerStore) -> None:

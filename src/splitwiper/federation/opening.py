@@ -11,7 +11,7 @@ from torch import Tensor
 
 from splitwiper.config import Config
 from splitwiper.errors import InputError
-from splitwiper.federation.folder import columns_of, identities, without_head
+from splitwiper.federation.folder import columns_of, identities, without_output_layer
 from splitwiper.federation.registry import ClientRegistry
 from splitwiper.numerics import isolated_call
 from splitwiper.server import Server
@@ -48,7 +48,7 @@ def check_halves(path: Path, halves: Halves, config: Config, server: Server) -> 
     ):
         weights = half.state_dict()
         if half is halves.server and config.client.masking.is_on:
-            weights = without_head(halves.server, weights)
+            weights = without_output_layer(halves.server, weights)
         now, then = _shapes(weights), _shapes(kept)
         if now != then:
             odd = sorted({name for name, _ in now ^ then})

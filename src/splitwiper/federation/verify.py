@@ -10,25 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from splitwiper.certainty import reproduced
+from splitwiper.checks import NOTHING_ASKED, Check, CheckFailed, Verification, failed_check, run_check, worst
 from splitwiper.client import Client
 from splitwiper.client.content import macs_in
 from splitwiper.errors import (
     AbsentClientError,
     ConfigError,
-    CorruptError,
     DataError,
-    FormatError,
     InputError,
     NotFoundError,
     StoreError,
     TrainingError,
 )
-from splitwiper.federation.history import Altered, check_history
+from splitwiper.federation.history import check_history
 from splitwiper.formats import counted
 from splitwiper.numerics import asking_for, fingerprint, pick_device
 from splitwiper.seeding import state_digest
@@ -38,100 +35,6 @@ from splitwiper.store.client_store import UNKNOWN
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Label, Receipt, Request, Ticket
-
-Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
-Claim = Literal["rows", "state", "history"]
-_NOTHING_ASKED = "nothing was asked"
-_WORST: tuple[Outcome, ...] = ("mismatch", "unverifiable", "not_comparable")
-
-
-class NotExact(Exception):
-    """A check's outcome, where it is another than exact, and why."""
-
-    def __init__(self, outcome: Outcome, detail: str) -> None:
-        super().__init__(detail)
-        self.outcome, self.detail = outcome, detail
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check and its outcome.
-
-    Attributes:
-        what: the party or record that was checked.
-        claim: the claim: the requested rows are gone, the state follows from the rest, or the history only grew.
-        outcome: the outcome.
-        detail: the outcome as a sentence.
-    """
-
-    what: str
-    claim: Claim
-    outcome: Outcome
-    detail: str
-
-    @property
-    def subject(self) -> str:
-        """The claim and the party, as text."""
-        return f"{'rows gone' if self.claim == 'rows' else self.claim}: {self.what}"
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The outcome of a verification.
-
-    ``exact``: recomputed, and equal bit for bit. ``mismatch``: recomputed or compared, and different.
-    ``not_comparable``: the numerics here differ (another torch, device or instruction set) from the result's.
-    ``unverifiable``: something needed is missing (a key, a client's folder, a superseded model).
-    """
-
-    outcome: Outcome
-    checks: tuple[Check, ...]
-
-    @classmethod
-    def of(cls, checks: Sequence[Check]) -> Verification:
-        """Combine checks: the worst outcome counts."""
-        return cls(_worst(checks), tuple(checks))
-
-    @property
-    def exact(self) -> bool:
-        """Whether everything was recomputed and is equal bit for bit."""
-        return self.outcome == "exact"
-
-    def __bool__(self) -> bool:
-        """Return whether it is exact: a failed verification is false."""
-        return self.exact
-
-    @property
-    def claims(self) -> dict[Claim, Outcome]:
-        """The outcome of each of the three claims that were checked."""
-        outcomes: dict[Claim, Outcome] = {}
-        for check in self.checks:
-            outcomes.setdefault(check.claim, _worst([other for other in self.checks if other.claim == check.claim]))
-        return outcomes
-
-    @property
-    def reason(self) -> str:
-        """The reason for the outcome, in one sentence."""
-        if self.exact:
-            parties, gone = set[str](), ""
-            for check in self.checks:
-                if check.claim == "state":
-                    parties.add(check.what)
-                elif check.claim == "rows" and check.detail != _NOTHING_ASKED:
-                    gone = "the requested rows are gone; "
-            *others, last = sorted(parties)
-            names = f"{', '.join(others)} and {last} were" if others else f"{last} was"
-            equal = "and are equal" if others else "and is equal"
-            return f"{gone}{names} recomputed from the surviving data {equal}, bit for bit; the history only grew"
-        return next(check.detail for check in self.checks if check.outcome == self.outcome)
-
-
-def _worst(checks: Sequence[Check]) -> Outcome:
-    outcomes = {check.outcome for check in checks}
-    for outcome in _WORST:
-        if outcome in outcomes:
-            return outcome
-    return "exact"
 
 
 def verify(
@@ -167,19 +70,20 @@ def verify(
         for name in names:
             checks.append(verify_record(f"client {name}", partial(check_client, name)))
         # each step relies on what the steps before it have checked
-        if _worst(checks) == "exact":
-            checks.append(verify_history(server, _heads(clients, head), receipt))
-        if _worst(checks) == "exact":
+        if worst(checks) == "exact":
+            history = partial(check_history, server, _heads(clients, head), receipt)
+            checks.append(run_check("ledger", history, "history"))
+        if worst(checks) == "exact":
             checks.append(_finished(server, receipt))
-        if _worst(checks) == "exact":
+        if worst(checks) == "exact":
             concerned = names or ([receipt.client] if receipt else [])
             if receipt is None:
                 concerned += [shard.client for shard in server.store.shards() if shard.client not in names]
             for name in concerned:
                 checks += _check_client(server, clients.get(name), name, receipt)
-            checks.append(guarded("server", partial(verify_server, server, recomputed=len(clients))))
+            checks.append(run_check("server", partial(verify_server, server, recomputed=len(clients)), "state"))
             checks += _left(todo)
-        return Verification.of(checks)
+        return Verification(tuple(checks))
 
 
 def _heads(clients: Mapping[str, Client], own: Head | None) -> dict[str, Head]:
@@ -197,15 +101,15 @@ def _left(todo: Callable[[], Sequence[str]]) -> list[Check]:
     try:
         work = todo()
     except StoreError as problem:
-        return [Check("run folder", "state", _meaning(problem), str(problem))]
+        return [failed_check("run folder", problem, "state")]
     if not work:
         return []
     if work[0].startswith("remove "):
-        return [Check("run folder", "state", "unverifiable", f"forgotten rows may be left: {work[0]}")]
-    return [Check("clients", "state", "unverifiable", f"work is unfinished ({work[0]}): call settle first")]
+        return [Check("run folder", "unverifiable", f"forgotten rows may be left: {work[0]}", "state")]
+    return [Check("clients", "unverifiable", f"work is unfinished ({work[0]}): call settle first", "state")]
 
 
-# --- records and history -----------------------------------------------------------------------------------
+# --- records -----------------------------------------------------------------------------------------------
 
 
 def verify_record(what: str, check: Callable[[], None]) -> Check:
@@ -213,27 +117,19 @@ def verify_record(what: str, check: Callable[[], None]) -> Check:
     try:
         check()
     except AbsentClientError as problem:
-        return Check(what, "state", "unverifiable", str(problem))
+        return Check(what, "unverifiable", str(problem), "state")
     except NotFoundError as problem:  # no client has this name; or the server's database was removed meanwhile
-        return Check(what, "state", "unverifiable" if what == "server" else "mismatch", str(problem))
+        return Check(what, "unverifiable" if what == "server" else "mismatch", str(problem), "state")
     except InputError as problem:  # it joined with another client half
-        return Check(what, "state", "mismatch", str(problem))
+        return Check(what, "mismatch", str(problem), "state")
     except StoreError as problem:
-        return Check(what, "history", _meaning(problem), _said(problem))
-    return Check(what, "history", "exact", "its records are sealed and unchanged")
-
-
-def verify_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None) -> Check:
-    """Check that the ledger only grew, and that the server's records are those it leads to."""
-    try:
-        return Check("ledger", "history", "exact", check_history(server, heads, receipt))
-    except Altered as problem:
-        return Check("ledger", "history", "mismatch", str(problem))
+        return failed_check(what, problem, "history")
+    return Check(what, "exact", "its records are sealed and unchanged", "history")
 
 
 def _finished(server: Server, receipt: Receipt | None) -> Check:
     """Check that there is a finished state to recompute, and that it is the receipt's."""
-    outcome = partial(Check, "server", "state")
+    outcome = partial(Check, "server", claim="state")
     if not server.store.is_current() or server.store.waiting():
         return outcome("unverifiable", "work is unfinished: call settle first")
     if receipt is not None:
@@ -261,52 +157,32 @@ def _check_client(server: Server, client: Client | None, name: str, receipt: Rec
     what, record = f"client {name}", server.store.shard(name)
     if client is None:
         if record is None:
-            return [Check(what, "state", "exact", "it has no shard and no folder: nothing of it is left")]
-        return [Check(what, "state", "unverifiable", f"the folder of {name} is not here: its shard is not recomputed")]
+            return [Check(what, "exact", "it has no shard and no folder: nothing of it is left", "state")]
+        return [Check(what, "unverifiable", f"the folder of {name} is not here: its shard is not recomputed", "state")]
     with closing(client.store.database):
         known = server.store.tickets(name)
         if lost := client.store.unheard(known):
-            return [Check(what, "history", "mismatch", f"the server no longer knows {len(lost)} of its requests")]
+            return [Check(what, "mismatch", f"the server no longer knows {len(lost)} of its requests", "history")]
         if receipt is not None:
             asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
         else:
             asked = [Request(ticket.id, name, ticket.level, ticket.commitment) for ticket in known]
-        gone = guarded(what, partial(verify_gone, client, asked), claim="rows")
+        gone = run_check(what, partial(verify_gone, client, asked), "rows")
         if gone.outcome != "exact":
             return [gone]
         if wrong := _wrong_context(client, record, receipt):
-            return [gone, Check(what, "state", "mismatch", wrong)]
+            return [gone, Check(what, "mismatch", wrong, "state")]
         accepted = record.digest if record else None
-        return [gone, guarded(what, partial(verify_client, client, accepted, known=known))]
-
-
-def guarded(what: str, check: Callable[[], str], claim: Claim = "state") -> Check:
-    """Run a check that returns what it found; damaged files are a mismatch, and a disk that fails proves nothing."""
-    try:
-        return Check(what, claim, "exact", check())
-    except NotExact as problem:
-        return Check(what, claim, problem.outcome, problem.detail)
-    except StoreError as problem:
-        return Check(what, claim, _meaning(problem), _said(problem))
-
-
-def _said(problem: StoreError) -> str:
-    """Return an error's message for a check's detail: of an operating system's error, its own words."""
-    return (problem.strerror or str(problem)).removesuffix(".")
-
-
-def _meaning(problem: StoreError) -> Outcome:
-    """Return what an error proves: that bytes are not those that were written, or nothing."""
-    return "mismatch" if isinstance(problem, CorruptError | FormatError) else "unverifiable"
+        return [gone, run_check(what, partial(verify_client, client, accepted, known=known), "state")]
 
 
 def verify_gone(client: Client, asked: Sequence[Request]) -> str:
     """Check that the rows that a client's requests committed to are not among the remaining ones; return a sentence."""
     name, store = client.name, client.store
     if store.key() is None:
-        raise NotExact("unverifiable", f"the key of {name} was destroyed")
+        raise CheckFailed(f"the key of {name} was destroyed", "unverifiable")
     if store.requests("open", "sent"):  # their rows are suppressed, and may still be in the slices
-        raise NotExact("unverifiable", _unfinished(client))
+        raise CheckFailed(_unfinished(client), "unverifiable")
     left = set(macs_in(client.holdings.slices().values()))
     for request in asked:
         ticket = request.ticket
@@ -315,20 +191,20 @@ def verify_gone(client: Client, asked: Sequence[Request]) -> str:
         except NotFoundError as problem:
             if not request.commitment:  # the folder came back after its client was forgotten
                 detail = f"ticket {ticket} was asked while the folder of {name} was away: call settle first"
-                raise NotExact("unverifiable", detail) from problem
-            raise NotExact("mismatch", f"{name} never made the request of ticket {ticket}") from problem
+                raise CheckFailed(detail, "unverifiable") from problem
+            raise CheckFailed(f"{name} never made the request of ticket {ticket}") from problem
         if request.commitment and not own:
             detail = f"the folder that made the request of ticket {ticket} is lost, so its rows cannot be looked for"
-            raise NotExact("unverifiable", detail)
+            raise CheckFailed(detail, "unverifiable")
         # the opening is recomputed from the suppression list, so a row that was taken off it shows here
         if (own, opening.level) != (request.commitment, request.level) or (own and opening.commitment != own):
-            raise NotExact("mismatch", f"what {name} suppressed is not what ticket {ticket} committed to")
+            raise CheckFailed(f"what {name} suppressed is not what ticket {ticket} committed to")
         if not left.isdisjoint(opening.rows):
-            raise NotExact("mismatch", f"rows that ticket {ticket} asked to forget are still there")
+            raise CheckFailed(f"rows that ticket {ticket} asked to forget are still there")
     if not left.isdisjoint(store.suppressed()):
-        raise NotExact("mismatch", "rows on the suppression list are still there")
+        raise CheckFailed("rows on the suppression list are still there")
     if not asked:
-        return _NOTHING_ASKED
+        return NOTHING_ASKED
     subject = "the requested rows are" if len(asked) == 1 else f"the rows of {len(asked)} requests are"
     return f"{subject} not among the survivors"
 
@@ -367,19 +243,19 @@ def verify_client(client: Client, accepted: str | None, *, known: Sequence[Ticke
     store, half = client.store, client.store.half()
     store.initial()  # checked even if nothing is computed from it
     if store.key() is None:
-        raise NotExact("unverifiable", f"the key of {client.name} was destroyed")
+        raise CheckFailed(f"the key of {client.name} was destroyed", "unverifiable")
     if accepted is None and not store.slices():
         if store.checkpoints() or half:
-            raise NotExact("mismatch", "no rows, no shard, yet files remain")
+            raise CheckFailed("no rows, no shard, yet files remain")
         return "no rows, no shard"
     reason = store.database.meta("untrainable")
     stuck = accepted is None and bool(reason)
     if not stuck and (half is None or store.is_behind() or store.unknown(known)):
-        raise NotExact("unverifiable", _unfinished(client))
+        raise CheckFailed(_unfinished(client), "unverifiable")
     try:
         now = fingerprint(pick_device(client.config.device), client.config.threads, client.config.numerics)
     except ConfigError as problem:
-        raise NotExact("not_comparable", str(problem)) from problem
+        raise CheckFailed(problem, "not_comparable") from problem
     then = half[1] if half else now
     _check_comparable(then, now)
     with asking_for(int(then["threads"])):
@@ -388,14 +264,14 @@ def verify_client(client: Client, accepted: str | None, *, known: Sequence[Ticke
     if isinstance(outcome, str):
         if stuck:
             return f"no shard, since what is left cannot be trained on: {outcome}"
-        raise NotExact("mismatch", f"the half cannot be recomputed: {outcome}")
+        raise CheckFailed(f"the half cannot be recomputed: {outcome}")
     excluded = store.database.meta("set_aside") or store.database.meta("evicted")
     if half is None or (accepted is None and not excluded):
-        raise NotExact("mismatch", "the rows that are left can be trained on, yet there is no shard of them")
+        raise CheckFailed("the rows that are left can be trained on, yet there is no shard of them")
     if outcome[0] != half[0].digest:
-        raise NotExact("mismatch", "the recomputed client half differs from the one in use")
+        raise CheckFailed("the recomputed client half differs from the one in use")
     if outcome[1] != accepted:
-        raise NotExact("mismatch", "the recomputed shard differs from the one the server holds")
+        raise CheckFailed("the recomputed shard differs from the one the server holds")
     load_state(store.root / "half" / half[0].file, half[0].digest)
     rows = sum(record.rows for record in store.slices().values())
     if accepted is None:
@@ -414,7 +290,7 @@ def _recomputed(client: Client, *, sent: bool) -> tuple[str, str | None] | str:
 
 def _check_comparable(then: Mapping[str, str], now: Mapping[str, str]) -> None:
     if odd := differing(then, now):
-        raise NotExact("not_comparable", "; ".join(odd))
+        raise CheckFailed("; ".join(odd), "not_comparable")
 
 
 def differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -440,7 +316,7 @@ def verify_server(server: Server, *, recomputed: int = 0) -> str:
     try:
         now = server.fingerprint()
     except ConfigError as problem:
-        raise NotExact("not_comparable", str(problem)) from problem
+        raise CheckFailed(problem, "not_comparable") from problem
     _check_comparable(model.fingerprint, now)
     kept = server.transcript().digests if model.transcript else ()
 
@@ -455,19 +331,19 @@ def verify_server(server: Server, *, recomputed: int = 0) -> str:
         expected = (model.labels, model.digest, tuple(model.losses), kept)
         labels, digest, losses, states = reproduced(computed, expected, "server")
     if labels != model.labels:
-        raise NotExact("mismatch", "the model's labels are not those of the shards, in their order")
+        raise CheckFailed("the model's labels are not those of the shards, in their order")
     if digest != model.digest:
-        raise NotExact("mismatch", "the recomputed server half differs from the one in use")
+        raise CheckFailed("the recomputed server half differs from the one in use")
     server.store.weights(model)
     if [record.epoch for record in server.store.epochs()] != list(range(len(states))):
-        raise NotExact("mismatch", "the states that are kept are not one of each epoch of the training")
+        raise CheckFailed("the states that are kept are not one of each epoch of the training")
     if kept != states:
-        raise NotExact("mismatch", "the recomputed epochs are not those of the transcript")
+        raise CheckFailed("the recomputed epochs are not those of the transcript")
     for epoch, state in enumerate(states):
         if state_digest(server.store.epoch_state(epoch)) != state:
-            raise NotExact("mismatch", "the state that is kept after an epoch is not that of the training")
+            raise CheckFailed("the state that is kept after an epoch is not that of the training")
     if losses != tuple(model.losses):
-        raise NotExact("mismatch", "the recomputed losses are not those that are recorded")
+        raise CheckFailed("the recomputed losses are not those that are recorded")
     rows = sum(record.rows for record in shards)
     taken = len(shards) - min(recomputed, len(shards))
     as_held = f", of which {taken} were not recomputed" if taken else ""

@@ -74,10 +74,10 @@ class ByContent:
 def row_contents(inputs: Mapping[str, Tensor | Array]) -> list[bytes]:
     """Return a digest of every row's inputs: names, types, shapes and bytes."""
     arrays: list[Array] = []
-    head = b""  # the same for all rows
+    prefix = b""  # the same for all rows
     for name, values in sorted(inputs.items()):
         array = np.ascontiguousarray(values.cpu() if isinstance(values, Tensor) else values)
-        head += encode([name, array.dtype.str, *array.shape[1:]])
+        prefix += encode([name, array.dtype.str, *array.shape[1:]])
         arrays.append(array)
     counts = set(map(len, arrays))
     if len(counts) != 1:
@@ -85,5 +85,5 @@ def row_contents(inputs: Mapping[str, Tensor | Array]) -> list[bytes]:
     digests = []
     for parts in zip(*arrays, strict=True):
         content = b"".join(part.tobytes() for part in parts)
-        digests.append(hashlib.sha256(head + content).digest())
+        digests.append(hashlib.sha256(prefix + content).digest())
     return digests

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from splitwiper.federation import Verification
+from splitwiper.checks import Verification
 from splitwiper.federation.status import Remains
 from splitwiper.wire import Spent
 from splitwiper.wire.messages import Level

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from splitwiper.federation.verify import Outcome
+from splitwiper.checks import Outcome
 from splitwiper.formats import NONE, count, listed, percent, plural, seconds, size
 from splitwiper.report.data import ReportData, ReportedRequest
 from splitwiper.wire import Spent

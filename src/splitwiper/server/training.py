@@ -1,7 +1,7 @@
 """Training of the server half on the cache (Algorithm 1, server part; Algorithm 2, step 3).
 
 The result is a pure function of (manifest content, server settings, root seed, initial weights). Everything that is
-fitted to data is refitted on the present manifest: the labels the head knows, the row order, the number of steps.
+fitted to data is refitted on the present manifest: the labels that have an output, the row order, the number of steps.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from splitwiper.config import ServerConfig
 from splitwiper.errors import UntrainableError
 from splitwiper.seeding import Stream
 from splitwiper.splitting import ServerHalf
-from splitwiper.splitting.head import empty_linear
+from splitwiper.splitting.output_layer import empty_linear
 from splitwiper.store import ServerStore, ShardRecord, manifest_digest
 from splitwiper.switches import set_aside
 from splitwiper.training.cache import Cache
-from splitwiper.training.heads import head_for, rows_of
 from splitwiper.training.loop import OnEpoch, OnState, OnStep, Span, Training, state_of
+from splitwiper.training.output_layer import output_layer_for, rows_of
 from splitwiper.training.stepping import State, load_net, net_state
 from splitwiper.wire import Column, Label, Shard
 
@@ -43,7 +43,7 @@ class TrainingInputs:
 
     Attributes:
         template: the architecture; its weights are not used.
-        initial: the initial weights, head included.
+        initial: the initial weights, output layer included.
         shards: the manifest's shards, sorted by client.
         labels: every label that some shard holds: the outputs.
         columns: the columns that cross the cut, in order.
@@ -141,7 +141,7 @@ def train_epochs(inputs: TrainingInputs, span: Span) -> State:
 
 
 def first_state(inputs: TrainingInputs) -> State:
-    """Return the state before the first epoch: initial weights, the head for these labels, and an empty optimiser."""
+    """Return the state before the first epoch: initial weights, an output for each label, and an empty optimiser."""
     return net_state(_Logits(_first_half(inputs)))
 
 
@@ -155,7 +155,7 @@ def weights_in(inputs: TrainingInputs, state: Mapping[str, Tensor]) -> dict[str,
 def _first_half(inputs: TrainingInputs, warm: Warm | None = None) -> ServerHalf:
     """Return the server half as it is before the first epoch."""
     with set_aside():  # a callback of an earlier step may have set another default device
-        return with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed, warm=warm)
+        return with_output_layer(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed, warm=warm)
 
 
 def _training(half: ServerHalf, inputs: TrainingInputs, **how: Any) -> Training:
@@ -171,7 +171,7 @@ def _training(half: ServerHalf, inputs: TrainingInputs, **how: Any) -> Training:
     )
 
 
-def with_head(
+def with_output_layer(
     template: ServerHalf,
     initial: Mapping[str, Tensor],
     labels: Sequence[Label],
@@ -180,21 +180,25 @@ def with_head(
     warm: Warm | None = None,
     purpose: str = "head",
 ) -> ServerHalf:
-    """Return a server half at its start: initial weights, and a head with one row per label, drawn for a purpose."""
+    """Return a server half at its start: initial weights, and an output layer with a row for each label.
+
+    The rows are drawn from streams that ``purpose`` names.
+    """
     half = copy.deepcopy(template)
     first, known = initial, None
-    width, bias, dtype = half.head.in_features, half.head.bias is not None, half.head.weight.dtype
+    layer = half.output_layer
+    width, bias, dtype = layer.in_features, layer.bias is not None, layer.weight.dtype
     if warm is not None:
         first, old_labels = warm
-        half.set_head(empty_linear(width, len(old_labels), bias=bias, dtype=dtype))
+        half.set_output_layer(empty_linear(width, len(old_labels), bias=bias, dtype=dtype))
         half.load_state_dict(first)
-        known = rows_of(half.head, old_labels)
-    head = head_for(labels, inputs=width, seed=seed, purpose=purpose, bias=bias, dtype=dtype, known=known)
-    half.set_head(head)
-    # the first weights' own head is for other labels, and gives way to the new one
-    prefix = f"{half.head_name}."
+        known = rows_of(half.output_layer, old_labels)
+    layer = output_layer_for(labels, inputs=width, seed=seed, purpose=purpose, bias=bias, dtype=dtype, known=known)
+    half.set_output_layer(layer)
+    # the first weights' own layer is for other labels, and gives way to the new one
+    prefix = f"{half.output_layer_name}."
     start = {name: tensor for name, tensor in first.items() if not name.startswith(prefix)}
-    half.load_state_dict({**start, **head.state_dict(prefix=prefix)})
+    half.load_state_dict({**start, **layer.state_dict(prefix=prefix)})
     return half
 
 

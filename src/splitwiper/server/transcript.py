@@ -15,10 +15,12 @@ import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
 from splitwiper.certainty import reproduced
+from splitwiper.checks import Check
 from splitwiper.errors import DataError, InputError, TrainingError
 from splitwiper.seeding import mac, state_digest
 from splitwiper.server.training import TrainingInputs, first_state, train_epochs, weights_in
@@ -47,24 +49,7 @@ class Transcript:
         return merkle.root([merkle.leaf_hash(bytes.fromhex(value)) for value in self.digests]).hex()
 
 
-@dataclass(frozen=True)
-class EpochCheck:
-    """The outcome of checking one epoch of a transcript.
-
-    Attributes:
-        epoch: its number, from 1; 0 is the state before the first.
-        exact: whether the recomputed state equals the transcript's bit for bit.
-        reason: the finding, in one sentence.
-    """
-
-    epoch: int
-    exact: bool
-    reason: str
-
-
-def recompute_epoch(
-    inputs: TrainingInputs, transcript: Transcript, epoch: int, before: Mapping[str, Tensor]
-) -> EpochCheck:
+def recompute_epoch(inputs: TrainingInputs, transcript: Transcript, epoch: int, before: Mapping[str, Tensor]) -> Check:
     """Recompute one epoch from the state before it, and compare with the digest of the state after it.
 
     Only the training's numerics give the same bits: compare fingerprints first, and compute with the same number of
@@ -74,43 +59,45 @@ def recompute_epoch(
         InputError: there is no such epoch.
         BusyError: other threads keep the result from being certain.
     """
+    failed = partial(Check, f"epoch {epoch}", "mismatch")
     if not 1 <= epoch <= transcript.epochs:
         raise InputError(f"there is no epoch {epoch}: the transcript has 1 to {transcript.epochs}.")
     if transcript.epochs != inputs.config.epochs:
-        wrong = f"the transcript has {transcript.epochs} epochs, the settings say {inputs.config.epochs}"
-        return EpochCheck(epoch, False, wrong)
+        return failed(f"the transcript has {transcript.epochs} epochs, the settings say {inputs.config.epochs}")
     # whoever hands out the state must not choose it now: the transcript was committed to before
     if state_digest(before) != transcript.digests[epoch - 1]:
-        return EpochCheck(epoch, False, f"the state after epoch {epoch - 1} is not the one in the transcript")
+        return failed(f"the state after epoch {epoch - 1} is not the one in the transcript")
     try:
         span = Span(epoch - 1, epoch, before)
         expected = transcript.digests[epoch]
         after = reproduced(lambda: state_digest(train_epochs(inputs, span)), expected, f"epoch {epoch}")
     except (DataError, TrainingError, ArithmeticError) as problem:  # the state may be forged
-        return EpochCheck(epoch, False, f"nobody can train from the state after epoch {epoch - 1}: {problem}")
+        return failed(f"nobody can train from the state after epoch {epoch - 1}: {problem}")
     return _compared(epoch, after, expected, "the recomputed state")
 
 
-def check_first(inputs: TrainingInputs, transcript: Transcript) -> EpochCheck:
-    """Check that training started from the initial weights, the head for these labels, and an empty optimiser."""
+def check_first(inputs: TrainingInputs, transcript: Transcript) -> Check:
+    """Check that training started from the initial weights, an output for each label, and an empty optimiser."""
     return _compared(0, state_digest(first_state(inputs)), transcript.digests[0], "the state before the first epoch")
 
 
-def check_end(inputs: TrainingInputs, transcript: Transcript, last: Mapping[str, Tensor], model: str) -> EpochCheck:
+def check_end(inputs: TrainingInputs, transcript: Transcript, last: Mapping[str, Tensor], model: str) -> Check:
     """Check that the weights in the state after the last epoch are those of which ``model`` is the digest."""
     epoch = transcript.epochs
+    failed = partial(Check, f"epoch {epoch}", "mismatch")
     if state_digest(last) != transcript.digests[epoch]:
-        return EpochCheck(epoch, False, f"the state after epoch {epoch} is not the one in the transcript")
+        return failed(f"the state after epoch {epoch} is not the one in the transcript")
     try:
         weights = weights_in(inputs, last)
     except DataError as problem:
-        return EpochCheck(epoch, False, f"the state after epoch {epoch} is no state of this half: {problem}")
+        return failed(f"the state after epoch {epoch} is no state of this half: {problem}")
     return _compared(epoch, state_digest(weights), model, "the model at the end of the training")
 
 
-def _compared(epoch: int, recomputed: str, expected: str, what: str) -> EpochCheck:
-    same = recomputed == expected
-    return EpochCheck(epoch, same, f"{what} is equal, bit for bit" if same else f"{what} differs")
+def _compared(epoch: int, recomputed: str, expected: str, what: str) -> Check:
+    if recomputed != expected:
+        return Check(f"epoch {epoch}", "mismatch", f"{what} differs")
+    return Check(f"epoch {epoch}", "exact", f"{what} is equal, bit for bit")
 
 
 def detection(epochs: int, sampled: int, forged: int = 1) -> float:

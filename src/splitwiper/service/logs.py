@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from splitwiper.service.limits import RateLimiter
+from splitwiper.service.connections.limits import RateLimiter
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _LIMITED = ("uvicorn", "asyncio", "splitwiper.service.connections", "splitwiper.service.refused")

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from splitwiper.errors import FencedError, SplitWiperError
-from splitwiper.service.access import Authenticator
 from splitwiper.service.api import Service, create_app
+from splitwiper.service.connections.access import Authenticator
+from splitwiper.service.connections.listening import ConnectionLimits, HttpServer, descriptors, listen
 from splitwiper.service.identity import Tokens, Trust, server_context
-from splitwiper.service.listening import ConnectionLimits, HttpServer, descriptors, listen
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.storing import ServerSettings, open_store
 from splitwiper.store.database import Database

@@ -18,12 +18,12 @@ from splitwiper.config import (
 )
 from splitwiper.errors import ConfigError, CorruptError, InputError, NotFoundError
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.folder import remembered, without_head
+from splitwiper.federation.folder import remembered, without_output_layer
 from splitwiper.service.certificate.restoring import Restored, record
-from splitwiper.service.database import service_database
 from splitwiper.service.identity.folders import write_changed
+from splitwiper.service.records.database import service_database
+from splitwiper.service.records.witnesses import Witnesses
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.witnesses import Witnesses
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerStore, files
 from splitwiper.store.blobs import is_recorded, new_record
@@ -96,10 +96,10 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
     server_store = ServerStore(root)
     if not (root / "server.db").exists():
         _refuse_used(root)
-        # no head: each model gets a new one, with an output for each label present
+        # no output layer: each model gets a new one, with an output for each label present
         server_store.create(
             config=to_toml(settings.config.server),
-            initial=without_head(halves.server, halves.server.state_dict()),
+            initial=without_output_layer(halves.server, halves.server.state_dict()),
             client_initial=halves.client.state_dict(),
             meta=meta,
             blobs=new_record(*settings.config.store.place),

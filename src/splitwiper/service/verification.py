@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from splitwiper.checks import Check, Verification, run_check
 from splitwiper.config import Config, from_dict, read_toml
 from splitwiper.errors import NotFoundError
-from splitwiper.federation import Verification
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.verify import Check, guarded, verify_history, verify_record, verify_server
+from splitwiper.federation.history import check_history
+from splitwiper.federation.verify import verify_record, verify_server
 from splitwiper.server import Server
 from splitwiper.service.storing import MODEL, Architecture
 from splitwiper.store import ServerStore, databases_unchanged
@@ -44,13 +46,13 @@ def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
         checks = [verify_record("server", server.store.database.check)]
         # what is read below relies on records that are whole
         if checks[0].outcome == "exact":
-            checks.append(verify_history(server, {}, receipt))
+            checks.append(run_check("ledger", partial(check_history, server, {}, receipt), "history"))
         if checks[-1].outcome == "exact":
             if server.store.is_current():
-                checks.append(guarded("server", lambda: verify_server(server)))
+                checks.append(run_check("server", partial(verify_server, server), "state"))
             else:
-                checks.append(Check("server", "state", "unverifiable", "training is under way: verify when it is done"))
-    return Verification.of(checks)
+                checks.append(Check("server", "unverifiable", "training is under way: verify when it is done", "state"))
+    return Verification(tuple(checks))
 
 
 def verify_both(store: Path, site: Callable[[Receipt], Verification] | None) -> Callable[[Receipt], Verification]:
@@ -60,10 +62,10 @@ def verify_both(store: Path, site: Callable[[Receipt], Verification] | None) -> 
     """
 
     def verify(receipt: Receipt) -> Verification:
-        checks = [*verify_store(store, receipt).checks]
+        of_store = verify_store(store, receipt).checks
         if site is not None:
-            return Verification.of([*checks, *site(receipt).checks])
+            return Verification(of_store + site(receipt).checks)
         detail = f"the folder of {receipt.client} is not here: its shard was not recomputed"
-        return Verification.of([*checks, Check(f"site {receipt.client}", "state", "unverifiable", detail)])
+        return Verification((*of_store, Check(f"site {receipt.client}", "unverifiable", detail, "state")))
 
     return verify

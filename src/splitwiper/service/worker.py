@@ -16,12 +16,11 @@ from pathlib import Path
 from splitwiper.errors import BusyError, SplitWiperError, UntrainableError
 from splitwiper.server import Server
 from splitwiper.service.certificate.issuing import kept_at
-from splitwiper.service.client_keys import ClientKeys
-from splitwiper.service.database import service_database
-from splitwiper.service.expiry import Lapses
-from splitwiper.service.requests import RequestRecords, certified
+from splitwiper.service.records.client_keys import ClientKeys
+from splitwiper.service.records.database import service_database
+from splitwiper.service.records.requests import Lapses, RequestRecords, certified
+from splitwiper.service.records.uploads import drop
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.uploads import drop
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerStore, manifest_digest
 

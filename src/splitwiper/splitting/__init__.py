@@ -10,7 +10,7 @@ names, modes, batch sizes and autograd stay those of the model.
 ``specs``       descriptions of tensors without their values
 ``trace``       one run: each operation's reads and writes, and its module
 ``legality``    whether a cut is possible
-``head``        finds the output layer
+``output_layer``  finds the output layer
 ``plan``        what crosses, who owns which state, the shapes of the ghosts
 ``ghosts``      modules that answer with ghosts
 ``halves``      the two halves as modules

@@ -55,7 +55,7 @@ def split(
         >>> halves = split(net, at="1", example=torch.zeros(1, 4))
         >>> halves.boundary[0].shape
         (8,)
-        >>> list(halves.client.state_dict()), halves.server.head_name
+        >>> list(halves.client.state_dict()), halves.server.output_layer_name
         (['0.weight', '0.bias'], '2')
     """
     if not isinstance(model, nn.Module):

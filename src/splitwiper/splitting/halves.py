@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from splitwiper.errors import CutError, DataError
 from splitwiper.splitting.ghosts import RUN, ClientRun, Reached, Running, ServerRun, haunt
-from splitwiper.splitting.head import empty_linear
+from splitwiper.splitting.output_layer import empty_linear
 from splitwiper.splitting.plan import CutPlan
 from splitwiper.splitting.specs import Ghost, TensorSpec
 from splitwiper.splitting.trace import states_of
@@ -95,41 +95,41 @@ class ServerHalf(_Planned):
     """The model after the cut: from the tensors that crossed to the model's output."""
 
     @property
-    def head_name(self) -> str:
+    def output_layer_name(self) -> str:
         """The dotted name of the output layer."""
         return self._plan.head
 
     @property
-    def head(self) -> nn.Linear:
+    def output_layer(self) -> nn.Linear:
         """The output layer."""
-        head = self._core.get_submodule(self.head_name)
-        if not isinstance(head, nn.Linear):
-            raise CutError(f"the head {self.head_name!r} is a {type(head).__name__}, not a Linear layer")
-        return head
+        layer = self._core.get_submodule(self.output_layer_name)
+        if not isinstance(layer, nn.Linear):
+            raise CutError(f"the head {self.output_layer_name!r} is a {type(layer).__name__}, not a Linear layer")
+        return layer
 
-    def set_head(self, linear: nn.Linear) -> None:
+    def set_output_layer(self, linear: nn.Linear) -> None:
         """Replace the output layer, for example by one with another number of outputs.
 
         Raises:
-            CutError: It does not take as many features as the present head.
+            CutError: It does not take as many features as the present one.
         """
-        if not isinstance(linear, nn.Linear) or linear.in_features != self.head.in_features:
-            raise CutError(f"the head must be a Linear layer of {self.head.in_features} features, not {linear}")
-        owner, _, leaf = self.head_name.rpartition(".")
-        self._core.get_submodule(owner)._modules[leaf] = linear.train(self.head.training)
+        if not isinstance(linear, nn.Linear) or linear.in_features != self.output_layer.in_features:
+            raise CutError(f"the head must be a Linear layer of {self.output_layer.in_features} features, not {linear}")
+        owner, _, leaf = self.output_layer_name.rpartition(".")
+        self._core.get_submodule(owner)._modules[leaf] = linear.train(self.output_layer.training)
 
-    def without_head(self) -> ServerHalf:
-        """Return a copy without the head: its `logits` are the features that the head takes."""
+    def without_output_layer(self) -> ServerHalf:
+        """Return a copy without the output layer: its `logits` are the features that the layer takes."""
         half = copy.deepcopy(self)
-        owner, _, leaf = self.head_name.rpartition(".")
+        owner, _, leaf = self.output_layer_name.rpartition(".")
         half._core.get_submodule(owner)._modules[leaf] = nn.Identity()
         return half
 
     def loaded(self, state: Mapping[str, Tensor]) -> ServerHalf:
         """Return a copy with trained weights, with as many outputs as they have, ready to predict."""
-        half, old = copy.deepcopy(self), self.head
-        outputs = len(state[f"{self.head_name}.weight"])
-        half.set_head(empty_linear(old.in_features, outputs, bias=old.bias is not None, dtype=old.weight.dtype))
+        half, old = copy.deepcopy(self), self.output_layer
+        outputs = len(state[f"{self.output_layer_name}.weight"])
+        half.set_output_layer(empty_linear(old.in_features, outputs, bias=old.bias is not None, dtype=old.weight.dtype))
         half.load_state_dict(dict(state))
         return half.eval().requires_grad_(False)
 

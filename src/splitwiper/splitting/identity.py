@@ -66,7 +66,7 @@ def identity(module: nn.Module) -> str:
         if isinstance(module, ServerHalf):
             plan = module._plan
             idle = _idle(plan.after, plan.before)
-            return _network(module._core, idle=idle, head=module.head_name, extra=_replayed(plan))
+            return _network(module._core, idle=idle, head=module.output_layer_name, extra=_replayed(plan))
         return _network(module)
     except RecursionError as problem:
         raise InputError(

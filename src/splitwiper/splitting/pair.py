@@ -95,8 +95,8 @@ class Halves:
         for name, half, flops in zip(("client", "server"), (self.client, self.server), self.flops, strict=True):
             parameters = sum(map(Tensor.numel, half.parameters()))
             rows.append((name, f"{parameters:,}", _amount(flops)))
-        head = self.server.head
-        lines = [f"head {self.server.head_name!r}: {head.in_features} -> {head.out_features}"]
+        last = self.server.output_layer
+        lines = [f"head {self.server.output_layer_name!r}: {last.in_features} -> {last.out_features}"]
         if self.clients:
             lines.append(f"clients with a half of their own: {', '.join(self.clients)}")
         lines += [f"warning: {note}" for note in self.warnings]

@@ -11,8 +11,8 @@ from torch import nn
 
 from splitwiper.errors import CutError, InputError, nearest
 from splitwiper.splitting.halves import build
-from splitwiper.splitting.head import find_head, squashing
 from splitwiper.splitting.legality import judge
+from splitwiper.splitting.output_layer import find_output_layer, squashing
 from splitwiper.splitting.plan import CutPlan, TracePair, make_plan
 from splitwiper.splitting.trace import Trace, trace
 from splitwiper.splitting.trainable import check_hooks, check_trainable
@@ -55,7 +55,7 @@ class Workbench:
         self._parameters = frozenset(dict(model.named_parameters(remove_duplicate=False)))
         self._reference = Reference(model, self._calls)
         first = self._pairs[0].low
-        self.head = head if head is not None else find_head(first, self.modules)
+        self.head = head if head is not None else find_output_layer(first, self.modules)
         # In the order of execution: a cut is where its module returns.
         self.called = list(dict.fromkeys(call.name for call in first.calls if call.name))
 

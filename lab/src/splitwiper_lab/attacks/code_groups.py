@@ -131,7 +131,7 @@ def head_rows(evidence: Evidence, labels: int | None = None) -> Iterator[AttackF
     if nothing := one_code(evidence, title):
         yield nothing
         return
-    weights = half.head.weight.detach().float().cpu()[_columns(evidence).cpu()]  # codes × features
+    weights = half.output_layer.weight.detach().float().cpu()[_columns(evidence).cpu()]  # codes × features
     yield evidence.of_tree(title, merge_points(weights.numpy()), labels)
 
 

@@ -19,10 +19,10 @@ from splitwiper.errors import DataError, NotFoundError, nearest
 from splitwiper.federation import Evaluation
 from splitwiper.federation.evaluate import score
 from splitwiper.numerics import pick_device, reproducible
-from splitwiper.server.training import with_head
+from splitwiper.server.training import with_output_layer
 from splitwiper.splitting import ServerHalf
 from splitwiper.training.cache import to_device
-from splitwiper.training.heads import head_for
+from splitwiper.training.output_layer import output_layer_for
 from splitwiper.wire import Column, Label
 from splitwiper.wire.columns import Array
 from splitwiper_lab.baselines.problem import Holding, Problem
@@ -163,10 +163,10 @@ def build(
     network = Network(pick_device(recipe.device), recipe.threads, recipe.numerics)
     every, first = problem.labels, next(iter(problem.clients.values()))
     outputs = every if tails or labels is None else labels[first.name]
-    half = with_head(template, template.state_dict(), outputs, seed=seed, purpose=purpose)
+    half = with_output_layer(template, template.state_dict(), outputs, seed=seed, purpose=purpose)
     if tails:
         _check_last(half, made[first.name].stem, first)
-        half = half.without_head()
+        half = half.without_output_layer()
     half.to(network.device)
     for name, held in problem.clients.items():
         own = held.labels if tails else every
@@ -176,13 +176,13 @@ def build(
         network.tasks[name] = held.labels[0].task
         network.forms[name] = RowForm(held.call, held.columns, held.features)
         if tails:
-            head = head_for(
+            head = output_layer_for(
                 network.labels[name],
-                inputs=template.head.in_features,
+                inputs=template.output_layer.in_features,
                 seed=seed,
                 purpose=purpose,
-                bias=template.head.bias is not None,
-                dtype=template.head.weight.dtype,
+                bias=template.output_layer.bias is not None,
+                dtype=template.output_layer.weight.dtype,
             )
             network.tails[name] = head.to(network.device)
     return network
@@ -194,9 +194,10 @@ def _check_last(half: ServerHalf, stem: Embedder, held: Holding) -> None:
     # outputs without the head, passed through the head, are the outputs with it only if nothing comes after the head
     with torch.no_grad():
         sent = stem.cpu().eval()(inputs)
-        whole, cut = copy.deepcopy(half).eval().logits(sent), half.head(half.without_head().eval().logits(sent))
+        whole = copy.deepcopy(half).eval().logits(sent)
+        cut = half.output_layer(half.without_output_layer().eval().logits(sent))
     if whole.shape != cut.shape or not torch.allclose(whole, cut, rtol=_CLOSE, atol=_CLOSE):
         raise DataError(
-            f"the head {half.head_name!r} is not the last step of this network: it cannot be at the clients, as "
-            "U-shaped learning needs it. Return the head's outputs as they are."
+            f"the head {half.output_layer_name!r} is not the last step of this network: it cannot be at the clients, "
+            "as U-shaped learning needs it. Return the head's outputs as they are."
         )

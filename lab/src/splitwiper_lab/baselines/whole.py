@@ -26,7 +26,7 @@ from splitwiper.data.tables import ColumnNames
 from splitwiper.errors import DataError
 from splitwiper.numerics import device_at_hand, reproducible
 from splitwiper.seeding import Stream
-from splitwiper.server.training import with_head
+from splitwiper.server.training import with_output_layer
 from splitwiper.splitting import Halves, ServerHalf
 from splitwiper.training.cache import Cache, to_device
 from splitwiper.training.loop import OnEpoch, Training, state_of
@@ -164,7 +164,7 @@ def _start(
     client = copy.deepcopy(halves.client)
     if before is not None:
         client.load_state_dict(before.client)
-    server = with_head(
+    server = with_output_layer(
         halves.server,
         halves.server.state_dict(),
         labels,

@@ -16,8 +16,6 @@ from starlette.exceptions import HTTPException
 from splitwiper import __version__
 from splitwiper.errors import ForbiddenError, SplitWiperError
 from splitwiper.server import Server
-from splitwiper.service import overrides
-from splitwiper.service.access import Authenticator
 from splitwiper.service.api import (
     audits,
     certificates,
@@ -29,20 +27,22 @@ from splitwiper.service.api import (
     requests,
     uploads,
 )
+from splitwiper.service.api.call import ServerThread
 from splitwiper.service.api.copies import Copies
+from splitwiper.service.api.heads import HeadSigner
+from splitwiper.service.api.metrics import Metrics
 from splitwiper.service.api.middleware import AccessMiddleware
 from splitwiper.service.api.openapi import PROBLEMS, Described
-from splitwiper.service.attestations import Attestations
-from splitwiper.service.database import service_database
-from splitwiper.service.heads import Heads
-from splitwiper.service.limits import MemoryQuota, Pacing, Places, RateLimiter, Turns
-from splitwiper.service.metrics import Metrics
-from splitwiper.service.negotiations import Negotiations
-from splitwiper.service.requests import RequestRecord, RequestRecords, due
-from splitwiper.service.server_threads import ServerThread
+from splitwiper.service.connections.access import Authenticator
+from splitwiper.service.connections.limits import MemoryQuota, Pacing, Places, RateLimiter, Turns
+from splitwiper.service.records import overrides
+from splitwiper.service.records.attestations import Attestations
+from splitwiper.service.records.database import service_database
+from splitwiper.service.records.negotiations import Negotiations
+from splitwiper.service.records.requests import RequestRecord, RequestRecords, due
+from splitwiper.service.records.uploads import Uploads
+from splitwiper.service.records.witnesses import Witnesses
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.uploads import Uploads
-from splitwiper.service.witnesses import Witnesses
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerStore
 from splitwiper.wire import Ticket
@@ -73,7 +73,7 @@ class Service:
         self.uploads = Uploads(root / "uploads", self.database, config)
         self.negotiations = Negotiations(self.database, ServerStore(root), config.patience)
         self.witnesses = Witnesses(self.database)
-        self.heads = Heads(root)
+        self.heads = HeadSigner(root)
 
         # four threads, each with a server of its own: short queries, predictions, copies of the model, accepting shards
         self.queries, self.inference, self.copies, self.ingest = (

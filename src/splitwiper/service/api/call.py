@@ -1,9 +1,11 @@
-"""The call that a route answers, and the decorators that run a route on one of the service's threads."""
+"""The call that a route answers, the threads that answer calls, and the decorators that run a route on one of them."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -16,13 +18,32 @@ from splitwiper.service.identity import Principal
 
 if TYPE_CHECKING:
     from splitwiper.service.api.app import Service
-    from splitwiper.service.server_threads import ServerThread
 
 ABOUT = "splitwiper.about"
 """Key under which a call's scope holds what the call is about, besides the names in its path."""
 CALLER = "splitwiper.caller"
 """Key under which a call's scope holds its caller; the middleware has checked who it is, and that it may call."""
 _Result = TypeVar("_Result")
+
+
+class ServerThread:
+    """A server, and the single thread that uses it, so that slow work on one thread does not block another.
+
+    Each has its own server over the same folder: the database's transactions isolate them, as they isolate processes.
+    """
+
+    def __init__(self, server: Server, name: str) -> None:
+        self._server = server
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def run(self, work: Callable[[Server], _Result]) -> _Result:
+        """Run a function on this thread, and return its result."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._server)
+
+    def close(self) -> None:
+        """Finish the work in progress, and accept no more."""
+        self._thread.shutdown(wait=True)
+        self._server.store.database.close()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from splitwiper.server import Server
 from splitwiper.service.api.call import ApiCall, ingest, queries
 from splitwiper.service.api.shapes import SignedShape
 from splitwiper.service.certificate import Keyring, Log, opening
-from splitwiper.service.requests import certified
+from splitwiper.service.records.requests import certified
 
 router = APIRouter(prefix="/v1", tags=["proof"])
 

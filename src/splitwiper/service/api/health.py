@@ -11,9 +11,9 @@ from splitwiper import __version__
 from splitwiper.errors import SplitWiperError
 from splitwiper.server import Server
 from splitwiper.service.api.call import ApiCall, queries
+from splitwiper.service.api.metrics import CONTENT, LITTLE, room
 from splitwiper.service.api.openapi import PROBLEMS, error_response
 from splitwiper.service.api.shapes import ApiShape, ProblemShape
-from splitwiper.service.metrics import CONTENT, LITTLE, room
 
 router = APIRouter(tags=["state"])
 _log = logging.getLogger("splitwiper.service")

@@ -13,7 +13,7 @@ from splitwiper.service.api.call import ApiCall, queries
 from splitwiper.service.api.shapes import ApiShape, SignatureShape
 from splitwiper.service.certificate import Keyring, Log, SignedHead, TreeHead
 from splitwiper.service.certificate.restoring import shown
-from splitwiper.service.witnesses import Witness
+from splitwiper.service.records.witnesses import Witness
 from splitwiper.store.tickets import now
 
 router = APIRouter(prefix="/v1/ledger", tags=["proof"])

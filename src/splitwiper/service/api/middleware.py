@@ -15,10 +15,10 @@ from starlette.requests import ClientDisconnect
 from splitwiper import errors
 from splitwiper.errors import SplitWiperError
 from splitwiper.service.api.call import ABOUT, CALLER
+from splitwiper.service.api.heads import HeadSigner
 from splitwiper.service.api.receiving import small
-from splitwiper.service.heads import Heads
+from splitwiper.service.connections.limits import Places
 from splitwiper.service.identity import Principal
-from splitwiper.service.limits import Places
 
 if TYPE_CHECKING:
     from splitwiper.service.api.app import Service
@@ -130,7 +130,7 @@ class AccessMiddleware:
 class _Reply:
     """Sends the response to one call: with the ledger's head, and for HEAD without the body."""
 
-    def __init__(self, scope: Scope, receive: Any, send: Any, *, heads: Heads, with_body: bool) -> None:
+    def __init__(self, scope: Scope, receive: Any, send: Any, *, heads: HeadSigner, with_body: bool) -> None:
         self._scope, self._receive, self._send, self._heads = scope, receive, send, heads
         self._with_body, self._dropped = with_body, False
         self.status, self.begun = 500, False

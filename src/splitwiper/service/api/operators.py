@@ -14,7 +14,7 @@ from splitwiper.service.api.call import ApiCall, Call, ingest, queries
 from splitwiper.service.api.openapi import error_response
 from splitwiper.service.api.requests import ticket_shape
 from splitwiper.service.api.shapes import ApiShape, TicketShape
-from splitwiper.service.overrides import Override
+from splitwiper.service.records.overrides import Override
 from splitwiper.store import exclusion
 
 router = APIRouter(prefix="/v1/operator", tags=["operator"])

@@ -19,7 +19,7 @@ from splitwiper.service.api.call import ApiCall
 from splitwiper.service.api.copies import Copy
 from splitwiper.service.api.openapi import BINARY, error_response
 from splitwiper.service.api.receiving import received
-from splitwiper.service.limits import Reservation
+from splitwiper.service.connections.limits import Reservation
 from splitwiper.store import ServerStore
 from splitwiper.store.ledger import has_lapsed
 from splitwiper.wire import Scores, Ticket

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import Request
 
 from splitwiper.errors import DataError, LargeError, SlowError
-from splitwiper.service.limits import Reservation
+from splitwiper.service.connections.limits import Reservation
 
 
 @dataclass(frozen=True)

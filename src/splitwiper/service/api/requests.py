@@ -11,7 +11,7 @@ from splitwiper.errors import NotFoundError, QuotaError
 from splitwiper.server import Server
 from splitwiper.service.api.call import ApiCall, Call, queries
 from splitwiper.service.api.shapes import Ask, TicketShape
-from splitwiper.service.requests import RequestRecord, stages
+from splitwiper.service.records.requests import RequestRecord, stages
 from splitwiper.store import ServerStore
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request, Ticket

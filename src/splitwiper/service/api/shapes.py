@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
-from splitwiper.service.requests import Stage
+from splitwiper.service.records.requests import Stage
 from splitwiper.wire import Spent, Statement
 from splitwiper.wire.messages import TicketState
 

@@ -17,7 +17,7 @@ from splitwiper.service.api.call import ApiCall, Call, ingest, queries
 from splitwiper.service.api.openapi import BINARY
 from splitwiper.service.certificate import Log
 from splitwiper.service.certificate.signed import ShardStatement
-from splitwiper.service.uploads import Upload
+from splitwiper.service.records.uploads import Upload
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.transfer import codings
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from splitwiper.checks import Check, Verification, run_check
 from splitwiper.errors import BusyError, NotFoundError
 from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.progress import Progress
 from splitwiper.server.transcript import detection
 from splitwiper.service.audit.config import AuditConfig, site_keys
-from splitwiper.service.audit.ledger import check_model, play, shard_findings
+from splitwiper.service.audit.ledger import check_model, check_shards, play
 from splitwiper.service.audit.recomputing import Recomputed, forget_draw, recompute
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.calls.patience import Patience
-from splitwiper.service.certificate import Attestation, Checked, Finding, SigningKey, TreeHead
-from splitwiper.service.certificate.findings import finding_of
+from splitwiper.service.certificate import Attestation, SigningKey, TreeHead
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.keys import check_private
 from splitwiper.store.replay import Replay
@@ -40,14 +40,14 @@ class Audited:
     """The result of an audit.
 
     Attributes:
-        checked: the findings; ``exact`` if the whole server half was recomputed and is equal, bit for bit.
+        checked: the checks; ``exact`` if the whole server half was recomputed and is equal, bit for bit.
         epochs: the epochs that were recomputed, and ``of`` how many the training had.
         seconds: the time that recomputing took, and ``share`` that time as a share of the server's training time.
         received: the number of bytes downloaded.
         attested: whether an attestation was signed and submitted.
     """
 
-    checked: Checked
+    checked: Verification
     epochs: tuple[int, ...] = ()
     of: int = 0
     seconds: float = 0.0
@@ -56,7 +56,7 @@ class Audited:
     attested: bool = False
 
     def __bool__(self) -> bool:
-        """Return whether every finding is in order."""
+        """Return whether every check is in order."""
         return self.checked.holds
 
     def caught(self, forged: int) -> float:
@@ -120,16 +120,16 @@ class _Auditor:
         self.link.compare(head)
         played = play(self.link.ledger(head.size), head)
         model = manifest.model.record() if manifest.model else None
-        findings = [Finding("ledger", "holds", f"{head}, every entry of it")]
-        findings += shard_findings(manifest.shards, played, self.known)
+        checks = [Check("ledger", "holds", f"{head}, every entry of it")]
+        checks += check_shards(manifest.shards, played, self.known)
         signed = self.link.signed_model(head)
-        findings.append(finding_of("model", lambda: check_model(model, played, signed)))
+        checks.append(run_check("model", lambda: check_model(model, played, signed)))
         done = Recomputed()
-        if not _is_wrong(findings):  # otherwise nothing is downloaded, nor built from what the server says
+        if not _is_wrong(checks):  # otherwise nothing is downloaded, nor built from what the server says
             with _downloads(self.out / "downloads", keep=keep) as folder:
                 work = Workplace(self.config, self.link, manifest, played.made, folder, self.progress)
-                done = self._recompute(work, model, findings)
-        checked = Checked(tuple(findings))
+                done = self._recompute(work, model, checks)
+        checked = Verification(tuple(checks))
         attested = _is_attested(checked, whole=model is None or bool(done.of))
         # signed only after everything is checked; the draw of epochs stands until then
         if attested:
@@ -139,23 +139,23 @@ class _Auditor:
         share = done.seconds / model.seconds if model and model.seconds else 0.0
         return Audited(checked, done.epochs, done.of, done.seconds, share, self.link.received, attested)
 
-    def _recompute(self, work: Workplace, model: ModelRecord | None, findings: list[Finding]) -> Recomputed:
-        """Download everything and recompute the server half, unless something is wrong before; add the findings."""
+    def _recompute(self, work: Workplace, model: ModelRecord | None, checks: list[Check]) -> Recomputed:
+        """Download everything and recompute the server half, unless something is wrong before; add the checks."""
         done = Recomputed()
         try:
-            for finding in work.prepare(model, sampled=self.epochs is not None):
-                findings.append(finding)  # one by one: those before an error count
-            if not _is_wrong(findings) and model is not None:
+            for check in work.prepare(model, sampled=self.epochs is not None):
+                checks.append(check)  # one by one: those before an error count
+            if not _is_wrong(checks) and model is not None:
                 start = time.perf_counter()
                 done = recompute(work, model, self.epochs)
-                findings += done.findings
+                checks += done.checks
                 done.seconds = time.perf_counter() - start
         except NotFoundError as problem:  # a failing network looks the same, so nothing is signed
-            findings.append(Finding("downloads", "unverifiable", str(problem).removesuffix(".")))
+            checks.append(Check("downloads", "unverifiable", str(problem).removesuffix(".")))
         return done
 
     def _attestation(
-        self, played: Replay, head: TreeHead, model: ModelRecord | None, done: Recomputed, checked: Checked
+        self, played: Replay, head: TreeHead, model: ModelRecord | None, done: Recomputed, checked: Verification
     ) -> dict[str, Any]:
         return Attestation(
             federation=str(played.made.get("run")),
@@ -174,18 +174,18 @@ class _Auditor:
         ).sign(self.key)
 
 
-def _is_attested(checked: Checked, *, whole: bool) -> bool:
+def _is_attested(checked: Verification, *, whole: bool) -> bool:
     """Return whether the auditor signs the result.
 
     It does not sign if something was missing, nor if settings differ: that may be a mistake in its own file.
     """
-    if ("settings", "mismatch") in {(finding.what, finding.outcome) for finding in checked.checks}:
+    if ("settings", "mismatch") in {(check.what, check.outcome) for check in checked.checks}:
         return False
     return checked.outcome == "mismatch" or (checked.outcome != "unverifiable" and whole)
 
 
-def _is_wrong(findings: Sequence[Finding]) -> bool:
-    return not Checked(tuple(findings)).holds
+def _is_wrong(checks: Sequence[Check]) -> bool:
+    return not Verification(tuple(checks)).holds
 
 
 def own_key(out: Path) -> SigningKey:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from splitwiper.checks import Check, CheckFailed, run_check
 from splitwiper.errors import CorruptError, MismatchError
 from splitwiper.formats import counted
 from splitwiper.seeding import mac
 from splitwiper.service.audit.source import ShardShape
-from splitwiper.service.certificate.findings import CheckFailed, Finding, finding_of
 from splitwiper.service.certificate.log import TreeHead, leaf_of
 from splitwiper.service.certificate.signed import ShardStatement
 from splitwiper.store import ModelRecord, merkle
@@ -42,9 +42,9 @@ def play(listed: Sequence[Any], head: TreeHead) -> Replay:
     return played
 
 
-def shard_findings(
+def check_shards(
     shards: Sequence[ShardShape], played: Replay, known: Mapping[str, str] | None = None
-) -> Iterator[Finding]:
+) -> Iterator[Check]:
     """Check every shard of a manifest against its site's signature and the ledger.
 
     ``known`` has each site's public key, in hex, if the auditor has them from the sites themselves.
@@ -52,22 +52,22 @@ def shard_findings(
     clients = {shard.client for shard in shards}
     if differing := sorted(clients ^ played.shards.keys()):
         detail = f"the ledger and the manifest disagree on a shard of {', '.join(differing)}"
-        yield Finding("manifest", "mismatch", detail)
+        yield Check("manifest", "mismatch", detail)
     else:
-        yield Finding("manifest", "holds", f"its {counted(len(clients), 'shard')} and the ledger's are the same")
+        yield Check("manifest", "holds", f"its {counted(len(clients), 'shard')} and the ledger's are the same")
     if played.removed:
         named = ", ".join(f"{client} ({by})" for client, by in sorted(played.removed.items()))
         detail = f"the server erased shards without their sites' doing, and nobody can check why: {named}"
-        yield Finding("removed shards", "unchecked", detail)
+        yield Check("removed shards", "unchecked", detail)
     if known is None:
         detail = "no keys of sites are given (sites = FOLDER), so a site that the server made up would not show"
-        yield Finding("sites", "unchecked", detail)
+        yield Check("sites", "unchecked", detail)
     for shard in shards:
-        yield finding_of(f"shard of {shard.client}", partial(_shard, shard, played, known))
+        yield run_check(f"shard of {shard.client}", partial(_shard, shard, played, known))
 
 
 def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -> str:
-    """Check one shard; see `finding_of`."""
+    """Check one shard; see `run_check`."""
     entry = played.shards.get(shard.client, ShardEntry("", ""))
     run = str(played.made.get("run"))
     if shard_commitment(bytes.fromhex(shard.salt), shard.digest) != entry.commitment:
@@ -80,7 +80,7 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
     try:
         statement = ShardStatement.read(json.loads(shard.signed))
     except (ValueError, OSError, RecursionError) as problem:
-        raise CheckFailed(str(problem).removesuffix(".")) from problem
+        raise CheckFailed(problem) from problem
     if statement.key != entry.key:
         raise CheckFailed("it was not signed with the key that its site had registered then")
     # the site's signature must be about this very shard, and not about an earlier one of the same site
@@ -101,7 +101,7 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
 
 
 def check_model(model: ModelRecord | None, played: Replay, signed: str | None) -> str:
-    """Check the model that the server shows against the ledger's newest entry about a model; see `finding_of`.
+    """Check the model that the server shows against the ledger's newest entry about a model; see `run_check`.
 
     ``signed`` is the newest model according to the ledger's signed head; None if that head was not seen.
     """

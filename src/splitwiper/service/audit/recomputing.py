@@ -10,6 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from splitwiper.certainty import reproduced
+from splitwiper.checks import RECOMPUTED, Check
 from splitwiper.errors import ConfigError, DataError, InputError, TrainingError
 from splitwiper.federation.verify import differing
 from splitwiper.formats import counted
@@ -18,7 +19,6 @@ from splitwiper.seeding import state_digest
 from splitwiper.server.training import first_state
 from splitwiper.server.transcript import Transcript, check_end, check_first, detection, recompute_epoch, sample_epochs
 from splitwiper.service.audit.workplace import HEADER, Workplace
-from splitwiper.service.certificate.findings import RECOMPUTED, Finding
 from splitwiper.store import ModelRecord, files
 from splitwiper.wire import Label
 from splitwiper.wire.commitments import model_commitment
@@ -34,7 +34,7 @@ _STATES = 4
 class Recomputed:
     """The result of recomputing."""
 
-    findings: list[Finding] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
     epochs: tuple[int, ...] = ()
     of: int = 0
     fingerprint: Mapping[str, str] = field(default_factory=dict)
@@ -51,14 +51,14 @@ def recompute(work: Workplace, model: ModelRecord, epochs: int | None) -> Recomp
     """
     server = work.server
     if not model.exact:
-        return Recomputed([Finding(_WHAT, "mismatch", "the server started warm, from a model that knew the data")])
+        return Recomputed([Check(_WHAT, "mismatch", "the server started warm, from a model that knew the data")])
     try:
         here = server.fingerprint()
     except ConfigError as problem:
-        return Recomputed([Finding(_WHAT, "not_comparable", str(problem).removesuffix("."))])
+        return Recomputed([Check(_WHAT, "not_comparable", str(problem).removesuffix("."))])
     if different := differing(model.fingerprint, here):
-        finding = Finding(_WHAT, "not_comparable", "; ".join(different))
-        return Recomputed([finding], of=server.config.epochs, fingerprint=here)
+        check = Check(_WHAT, "not_comparable", "; ".join(different))
+        return Recomputed([check], of=server.config.epochs, fingerprint=here)
     with reproducible(pick_device(server.config.device), int(model.fingerprint["threads"])):
         done = _whole(work, model) if epochs is None else _sampled(work, model, epochs)
     done.of, done.fingerprint = server.config.epochs, here
@@ -77,12 +77,12 @@ def _whole(work: Workplace, model: ModelRecord) -> Recomputed:
         # computed again if it differs: a disturbed computation here must not accuse the server
         same = reproduced(computed, listed, _WHAT) == listed
     except (DataError, TrainingError) as problem:
-        return Recomputed([Finding(_WHAT, "mismatch", f"it cannot be recomputed: {problem}")], every)
+        return Recomputed([Check(_WHAT, "mismatch", f"it cannot be recomputed: {problem}")], every)
     if not same:
-        return Recomputed([Finding(_WHAT, "mismatch", "recomputed from the shards, and it is another one")], every)
+        return Recomputed([Check(_WHAT, "mismatch", "recomputed from the shards, and it is another one")], every)
     rows, of = sum(shard.rows for shard in shards), counted(len(shards), "signed shard")
     detail = f"recomputed from {counted(rows, 'row')} of {of}, all {counted(len(every), 'epoch')}"
-    return Recomputed([Finding(_WHAT, "exact", f"{detail}: equal, bit for bit")], every)
+    return Recomputed([Check(_WHAT, "exact", f"{detail}: equal, bit for bit")], every)
 
 
 def _sampled(work: Workplace, model: ModelRecord, count: int) -> Recomputed:
@@ -94,7 +94,7 @@ def _sampled(work: Workplace, model: ModelRecord, count: int) -> Recomputed:
     elif transcript.epochs != server.config.epochs:
         wrong = f"it has {transcript.epochs} epochs, and the settings say {server.config.epochs}"
     if wrong:
-        return Recomputed([Finding("transcript", "mismatch", wrong)])
+        return Recomputed([Check("transcript", "mismatch", wrong)])
     inputs = server.inputs(server.store.shards())
     chosen = draw_epochs(work.folder.parent, model_commitment(model.salt, model.digest), transcript.epochs, count)
     # a server must not fill the auditor's disk with a state that no training of this model has
@@ -110,13 +110,13 @@ def _sampled(work: Workplace, model: ModelRecord, count: int) -> Recomputed:
         checks.append(recompute_epoch(inputs, transcript, epoch, state(epoch - 1)))
     for check in checks:
         if not check.exact:
-            return Recomputed([Finding(_WHAT, "mismatch", f"epoch {check.epoch}: {check.reason}")], chosen)
+            return Recomputed([Check(_WHAT, "mismatch", f"{check.what}: {check.detail}")], chosen)
     chance = detection(transcript.epochs, len(chosen))
     detail = (
         f"{len(chosen)} of {transcript.epochs} epochs recomputed ({', '.join(map(str, chosen))}), equal bit for bit; a "
         f"single forged epoch is found with probability {chance:.2f}"
     )
-    return Recomputed([Finding(RECOMPUTED, "holds", detail)], chosen)
+    return Recomputed([Check(RECOMPUTED, "holds", detail)], chosen)
 
 
 def draw_epochs(folder: Path, model: str, of: int, count: int) -> tuple[int, ...]:

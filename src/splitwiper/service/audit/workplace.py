@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from splitwiper.checks import Check, CheckFailed, run_check
 from splitwiper.config import Config, ServerConfig, config_digest, from_dict, read_toml
 from splitwiper.config.settings import outside_paths
 from splitwiper.errors import (
@@ -25,14 +26,13 @@ from splitwiper.errors import (
     NotFoundError,
 )
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.folder import remembered
+from splitwiper.federation.folder import remembered, without_output_layer
 from splitwiper.formats import size
 from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
 from splitwiper.service.audit.config import AuditConfig
 from splitwiper.service.audit.source import AuditLink, ManifestShape
-from splitwiper.service.certificate.findings import CheckFailed, Finding, finding_of
 from splitwiper.splitting import Halves
 from splitwiper.store import ModelRecord, ServerStore, files, manifest_digest
 from splitwiper.store.tensors import load_state
@@ -64,7 +64,7 @@ class Workplace:
     def __post_init__(self) -> None:
         self.store = ServerStore(self.folder / "store")
 
-    def prepare(self, model: ModelRecord | None, *, sampled: bool) -> Iterator[Finding]:
+    def prepare(self, model: ModelRecord | None, *, sampled: bool) -> Iterator[Check]:
         """Download settings, first weights and shards, check each, and build the copy.
 
         Raises:
@@ -72,7 +72,7 @@ class Workplace:
             BusyError: a shard was replaced during the audit.
             NotFoundError: the server does not hand out what it lists.
         """
-        settings = finding_of("settings", partial(self._build, sampled=sampled))
+        settings = run_check("settings", partial(self._build, sampled=sampled))
         yield settings
         if settings.outcome != "holds":
             return
@@ -81,7 +81,7 @@ class Workplace:
         first = self.state("/v1/audit/initial", _bytes(halves.server) + HEADER)
         client = self.state("/v1/initial", _bytes(halves.client) + HEADER)
         if (state_digest(first), state_digest(client)) != (self.made["initial"], self.made["client-initial"]):
-            yield Finding("first weights", "mismatch", "they are not those in the ledger's first entry")
+            yield Check("first weights", "mismatch", "they are not those in the ledger's first entry")
             return
         yield _built(halves, first)
         meta = {name: str(self.made[name]) for name in self._own}
@@ -89,17 +89,17 @@ class Workplace:
         self.store.create(config=config, initial=first, client_initial=client, meta=meta)
         yield from self._take()
         if model is not None and manifest_digest(self.store.shards()) != model.manifest:
-            yield Finding("manifest", "mismatch", "the model was trained from other shards than the server hands out")
+            yield Check("manifest", "mismatch", "the model was trained from other shards than the server hands out")
         self.server = Server(self.store, halves.server, self.progress)
 
     def _build(self, *, sampled: bool) -> str:
-        """Download the server's settings, and build the auditor's own model with them; see `finding_of`."""
+        """Download the server's settings, and build the auditor's own model with them; see `run_check`."""
         path = self.folder / _SETTINGS
         files.write_bytes(path, self.link.settings().encode())
         try:
             seed, server = int(self.made["seed"]), from_dict(ServerConfig, read_toml(path))
         except (ConfigError, ValueError) as problem:
-            raise CheckFailed(f"the server's settings cannot be read: {problem}".removesuffix(".")) from problem
+            raise CheckFailed(f"the server's settings cannot be read: {problem}") from problem
         if sampled and not server.transcript:
             raise InputError(
                 "this server keeps no transcript (transcript = false), so no single epochs can be recomputed: leave "
@@ -113,7 +113,7 @@ class Workplace:
         try:
             prepare(str(self.made["codec"]))
         except ConfigError as problem:
-            raise CheckFailed(str(problem).removesuffix(".")) from problem
+            raise CheckFailed(problem) from problem
         config = Config(seed=seed, model=self.config.model, server=server)
         self._halves = build_halves(config)
         self._own = remembered(self._halves, config, codec=str(self.made["codec"]), run=str(self.made["run"]))
@@ -134,7 +134,7 @@ class Workplace:
         path = codec.partition(" ")[0]
         return path if ":" in codec and path not in known else ""
 
-    def _take(self) -> Iterator[Finding]:
+    def _take(self) -> Iterator[Check]:
         """Download shards one by one; each must have the digest that its site signed."""
         need, room = sum(shard.size for shard in self.manifest.shards), shutil.disk_usage(self.folder).free
         if need > room:
@@ -148,7 +148,7 @@ class Workplace:
             # not yet a mismatch: the site may have replaced its shard during the audit
             if files.file_digest(path) != shard.digest:
                 self.check_not_replaced()
-                yield Finding(what, "mismatch", "what the server hands out is not what its site signed")
+                yield Check(what, "mismatch", "what the server hands out is not what its site signed")
                 continue
             statement = Statement("", "", "", {}, salt=shard.salt, codebook=shard.codebook, outputs=shard.outputs)
             try:
@@ -157,7 +157,7 @@ class Workplace:
                     check_shard(opened, self.store.columns(), str(self.made["codec"]))
                     self.store.accept(shard.client, staged, opened, statement)
             except (CorruptError, DataError, FormatError) as problem:
-                yield Finding(what, "mismatch", f"it cannot be trained on: {problem}".removesuffix("."))
+                yield Check(what, "mismatch", f"it cannot be trained on: {problem}".removesuffix("."))
             path.unlink(missing_ok=True)
 
     def state(self, place: str, most: int, digest: str | None = None) -> dict[str, Tensor]:
@@ -189,13 +189,12 @@ class Workplace:
             raise BusyError("a shard or the model was replaced during the audit: nothing was signed. Run it again.")
 
 
-def _built(halves: Halves, first: Mapping[str, Tensor]) -> Finding:
+def _built(halves: Halves, first: Mapping[str, Tensor]) -> Check:
     """Report whether building the model reproduces the ledger's first weights."""
-    head = f"{halves.server.head_name}."
-    built = {name: t for name, t in halves.server.state_dict().items() if not name.startswith(head)}
+    built = without_output_layer(halves.server, halves.server.state_dict())
     if state_digest(built) == state_digest(first):
-        return Finding("first weights", "holds", "those of the ledger's first entry; the model is built with them")
-    return Finding("first weights", "unchecked", "those of the ledger; building the model here gives others")
+        return Check("first weights", "holds", "those of the ledger's first entry; the model is built with them")
+    return Check("first weights", "unchecked", "those of the ledger; building the model here gives others")
 
 
 def _bytes(half: nn.Module) -> int:

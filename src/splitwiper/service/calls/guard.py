@@ -15,7 +15,13 @@ import httpx
 from splitwiper.errors import ForkError, FormatError, IdentityError, RestoredError, SplitWiperError, UnreachableError
 from splitwiper.service.calls.server_keys import Ask, ServerKeys
 from splitwiper.service.certificate import Keys, Pins, SignedHead, TreeHead
-from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header, write_evidence
+from splitwiper.service.certificate.heads import (
+    HEAD_HEADER,
+    PROOF_HEADER,
+    SIZE_HEADER,
+    proof_from_header,
+    write_evidence,
+)
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.pins import ADVICE
 from splitwiper.service.certificate.restoring import Restored, read_restored
@@ -53,7 +59,7 @@ class LedgerGuard:
     def before(self) -> tuple[TreeHead | None, dict[str, str]]:
         """Return the newest pinned head, and the headers that ask the server to prove that it continues that head."""
         newest = self.pins.newest()
-        return newest, {SIZE: str(newest.size)} if newest else {}
+        return newest, {SIZE_HEADER: str(newest.size)} if newest else {}
 
     def check(self, answer: httpx.Response, newest: TreeHead | None, ask: Ask) -> None:
         """Check the head in an answer, of which nothing has been used yet, and pin it.
@@ -69,7 +75,7 @@ class LedgerGuard:
             UnreachableError: something between site and server answered, or the server fails.
         """
         self.met = False
-        text = answer.headers.get(HEAD)
+        text = answer.headers.get(HEAD_HEADER)
         if text is None:
             self._missing(answer)
         # the same head as in the last answer, with the same pin: nothing to verify, and no signature to check again
@@ -130,7 +136,7 @@ class LedgerGuard:
             self.contradiction(newest, shown, why, ask)
         proof: list[str] = []
         with suppress(FormatError):
-            proof = proof_from_header(answer.headers.get(PROOF, ""))
+            proof = proof_from_header(answer.headers.get(PROOF_HEADER, ""))
         if not follows(newest, shown.head, proof):
             why = f"the ledger was forked: {newest} is not the beginning of {shown.head}."
             self.contradiction(newest, shown, why, ask)

@@ -6,9 +6,8 @@ which signing keys count.
 """
 
 from splitwiper.service.certificate.attestation import Attestation
-from splitwiper.service.certificate.checking import check, check_with_store
+from splitwiper.service.certificate.checking import Checked, check, check_with_store
 from splitwiper.service.certificate.envelope import Envelope, PublicKey, SigningKey, read_public
-from splitwiper.service.certificate.findings import Checked, Finding
 from splitwiper.service.certificate.heads import SignedHead
 from splitwiper.service.certificate.issuing import certify, certify_run, opening
 from splitwiper.service.certificate.keyring import Keyring
@@ -22,7 +21,6 @@ __all__ = [
     "Attestation",
     "Checked",
     "Envelope",
-    "Finding",
     "Keyring",
     "Keys",
     "Log",

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import FailFast, Field
 
+from splitwiper.checks import RECOMPUTED, Check, CheckFailed, failed_check, run_check
 from splitwiper.errors import FormatError
 from splitwiper.service.certificate.envelope import Envelope, PublicKey
-from splitwiper.service.certificate.findings import RECOMPUTED, CheckFailed, Finding, finding_of
 from splitwiper.service.certificate.log import TreeHead, follows
 from splitwiper.service.certificate.signed import Count, Key, OptionalText, SignedMessage, SignedRequest, Text
 
@@ -87,7 +87,7 @@ class Attestation(SignedMessage):
         )
 
 
-def attested(certificate: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) -> Iterator[Finding]:
+def attested(certificate: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) -> Iterator[Check]:
     """Check a certificate's attestations, each by itself, and report what those by trusted keys cover together."""
     keys = set(trusted)
     counted: list[Attestation] = []
@@ -95,19 +95,19 @@ def attested(certificate: Mapping[str, Any], given: Any, trusted: Iterable[Publi
         try:
             attestation = Attestation.read(envelope)
         except FormatError as problem:
-            yield Finding("attestation", "mismatch", str(problem).removesuffix("."))
+            yield failed_check("attestation", problem)
             continue
-        check = partial(_judged, certificate, attestation, keys, envelope.get(PROOF))
-        finding = finding_of(f"attestation of {attestation.role} {attestation.name}", check)
-        if finding.outcome == "holds":
+        judge = partial(_judged, certificate, attestation, keys, envelope.get(PROOF))
+        check = run_check(f"attestation of {attestation.role} {attestation.name}", judge)
+        if check.outcome == "holds":
             counted.append(attestation)
-        yield finding
+        yield check
     if counted:
         yield _together(certificate, counted)
 
 
 def _judged(certificate: Mapping[str, Any], attestation: Attestation, keys: set[PublicKey], proof: Any) -> str:
-    """Check one attestation of a certificate; see `finding_of`."""
+    """Check one attestation of a certificate; see `run_check`."""
     after, is_site = certificate["after"], attestation.role == "site"
     if (attestation.federation, attestation.model or None) != (certificate["federation"], after["model"]):
         raise CheckFailed("it is about another federation or model, and says nothing of this one", "unchecked")
@@ -134,7 +134,7 @@ def _requester(certificate: Mapping[str, Any]) -> PublicKey | None:
     """Return the key that signed the request, which is the site's own; None if the certificate shows none."""
     try:
         return SignedRequest.read(certificate["request"]).signer if certificate["request"] else None
-    except FormatError:  # reported as a separate finding
+    except FormatError:  # reported as a separate check
         return None
 
 
@@ -156,7 +156,7 @@ def _check_ledger(certificate: Mapping[str, Any], attestation: Attestation, proo
         raise CheckFailed(f"it was made with another ledger ({theirs}) than the certificate ({own})")
 
 
-def _together(certificate: Mapping[str, Any], counted: Sequence[Attestation]) -> Finding:
+def _together(certificate: Mapping[str, Any], counted: Sequence[Attestation]) -> Check:
     """Report whether trusted parties have recomputed both halves completely."""
     who, missing = "; ".join(map(str, counted)), []
     roles = {attestation.role for attestation in counted}
@@ -167,7 +167,7 @@ def _together(certificate: Mapping[str, Any], counted: Sequence[Attestation]) ->
     if certificate["after"]["model"] is not None and not whole:
         missing.append("the server half" + (" wholly" if "auditor" in roles else "") + ", by an auditor")
     if missing:
-        return Finding(RECOMPUTED, "holds", f"recomputed: {who}; not recomputed yet: {' and '.join(missing)}")
+        return Check(RECOMPUTED, "holds", f"recomputed: {who}; not recomputed yet: {' and '.join(missing)}")
     if not certificate["exact"]:
-        return Finding(RECOMPUTED, "mismatch", "the certificate says that the server started warm, attestations not")
-    return Finding(RECOMPUTED, "exact", who)
+        return Check(RECOMPUTED, "mismatch", "the certificate says that the server started warm, attestations not")
+    return Check(RECOMPUTED, "exact", who)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
+from splitwiper.checks import Check, CheckFailed, Verification, failed_check, run_check
 from splitwiper.errors import CorruptError, ForkError, FormatError, NotFoundError
-from splitwiper.federation import Verification
 from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.attestation import FIELD, attested
 from splitwiper.service.certificate.canonical import loads
 from splitwiper.service.certificate.envelope import PAYLOAD_TYPE, Envelope, PublicKey
-from splitwiper.service.certificate.findings import Checked, CheckFailed, Finding, finding_of
 from splitwiper.service.certificate.keyring import Keyring
 from splitwiper.service.certificate.log import Log, TreeHead, receipt_mark, shows
 from splitwiper.service.certificate.manifest import Opening
@@ -25,6 +25,29 @@ from splitwiper.store import ServerStore, merkle
 from splitwiper.store.tickets import receipt_digest
 from splitwiper.wire import Receipt
 from splitwiper.wire.commitments import shard_commitment
+
+Standing = Literal["unknown", "current", "superseded"]
+
+
+@dataclass(frozen=True)
+class Checked(Verification):
+    """A checked certificate: the verification, and what it was about.
+
+    Attributes:
+        certificate: the certificate's contents; empty if unreadable. Rely on them only if nothing is wrong.
+        standing: whether shard and model are still those of the certificate, as far as is known. A superseded
+            certificate is a true statement about the past: signature and ledger can be checked, but not recomputed.
+    """
+
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+    standing: Standing = "unknown"
+
+    @property
+    def reason(self) -> str:
+        """The reason for the outcome, in one sentence."""
+        if self.standing == "superseded" and self.outcome == "unverifiable":
+            return f"signature and ledger hold, as a statement about the past; {super().reason}"
+        return super().reason
 
 
 def check(
@@ -39,7 +62,7 @@ def check(
     client_key: PublicKey | None = None,
     attesters: Iterable[PublicKey] = (),
 ) -> Checked:
-    """Check a certificate. Problems are reported as findings, not raised.
+    """Check a certificate. Problems are reported as checks, not raised.
 
     Args:
         envelope: the certificate, as `certify` returned it or as a file's bytes.
@@ -56,23 +79,23 @@ def check(
     try:
         signed, attestations = _read(envelope)
     except FormatError as problem:
-        return Checked((Finding("envelope", "mismatch", str(problem).removesuffix(".")),))
+        return Checked((failed_check("envelope", problem),))
     keys = trusted if isinstance(trusted, Keys) else Keys(tuple(trusted))
-    signature = finding_of("signature", partial(_signature, signed, keys.keys))
+    signature = run_check("signature", partial(_signature, signed, keys.keys))
     if signature.outcome == "mismatch":
         return Checked((signature,))
     try:
         certificate = parse(signed.payload)
     except FormatError as problem:
-        return Checked((signature, Finding("statement", "mismatch", str(problem).removesuffix("."))))
-    checks = [signature, Finding("statement", "holds", f"a certificate of ticket {certificate['ticket']}")]
+        return Checked((signature, failed_check("statement", problem)))
+    checks = [signature, Check("statement", "holds", f"a certificate of ticket {certificate['ticket']}")]
     checks += _contents(certificate, client_key, opening, receipt)
     pinned = pins.heads()[-1:] if isinstance(pins, Pins) else tuple(pins or ())  # the last one continues all others
     if pinned or head is not None:
-        checks.append(finding_of("pinned heads", partial(_heads, certificate, pinned, head, consistency)))
+        checks.append(run_check("pinned heads", partial(_heads, certificate, pinned, head, consistency)))
     if signature.outcome == "holds" and not keys.signed(signed):
         online = consistency is not None and bool(pinned or head)
-        checks.append(finding_of("signing key", partial(_revoked, certificate, signed, keys, online)))
+        checks.append(run_check("signing key", partial(_revoked, certificate, signed, keys, online)))
     # the server's own keys do not count as attesters: nobody attests to itself
     checks += attested(certificate, attestations, set(attesters) - set(keys.keys))
     return Checked(tuple(checks), certificate)
@@ -88,16 +111,16 @@ def _read(envelope: Envelope | Mapping[str, Any] | bytes) -> tuple[Envelope, Any
 
 def _contents(
     certificate: Mapping[str, Any], client_key: PublicKey | None, opening: Opening | None, receipt: Receipt | None
-) -> Iterator[Finding]:
+) -> Iterator[Check]:
     """Check what the certificate says, also with the requester's own key, secret and receipt if they are given."""
     for what, rule in (("ledger entry", _entry), ("manifest", _manifest), ("changed", _changed)):
-        yield finding_of(what, partial(rule, certificate))
+        yield run_check(what, partial(rule, certificate))
     if certificate["request"] is not None or client_key is not None:
-        yield finding_of("request", partial(_request, certificate, client_key))
+        yield run_check("request", partial(_request, certificate, client_key))
     if opening is not None and (opening.salt or certificate["after"]["shard"] is not None):
-        yield finding_of("own shard", partial(_own_shard, certificate, opening))
+        yield run_check("own shard", partial(_own_shard, certificate, opening))
     if receipt is not None:
-        yield finding_of("receipt", partial(_receipt, certificate, opening, receipt))
+        yield run_check("receipt", partial(_receipt, certificate, opening, receipt))
 
 
 def check_with_store(
@@ -117,7 +140,7 @@ def check_with_store(
     certificate = offline.certificate
     if not certificate or offline.outcome == "mismatch":
         return offline
-    store = finding_of("store", lambda: _store(server_store, certificate))
+    store = run_check("store", lambda: _store(server_store, certificate))
     if store.outcome == "mismatch":
         return Checked((*offline.checks, store), certificate)
     receipt = server_store.receipt(certificate["ticket"])
@@ -126,11 +149,11 @@ def check_with_store(
     checks = [check for check in offline.checks if (check.what, check.outcome) != ("signing key", "unverifiable")]
     checks.append(store)
     for part in verify(receipt).checks:
-        checks.append(Finding(part.what, part.outcome, part.detail))
+        checks.append(replace(part, claim=None))  # one list, of which not all are about one of the claims
     return Checked(tuple(checks), certificate, "current" if standing else "superseded")
 
 
-# Each check returns an explanation if it holds, and raises otherwise; see `finding_of`.
+# Each check returns an explanation if it holds, and raises otherwise; see `run_check`.
 
 
 def _revoked(certificate: Mapping[str, Any], envelope: Envelope, keys: Keys, online: bool) -> str:
@@ -265,7 +288,7 @@ def _heads(
         if head is not None:
             compare(pinned, head, consistency or (lambda _old, _new: None))
     except ForkError as problem:
-        raise CheckFailed(str(problem).removesuffix(".")) from problem
+        raise CheckFailed(problem) from problem
     return f"of one ledger with {len(known)} known"
 
 
@@ -286,7 +309,7 @@ def _store(server_store: ServerStore, certificate: Mapping[str, Any]) -> str:
         request = certificate["request"]
         expected = describe(server_store, log, certificate["ticket"], size=size, due=due, request=request)
     except (CorruptError, NotFoundError) as problem:
-        raise CheckFailed(str(problem).removesuffix(".")) from problem
+        raise CheckFailed(problem) from problem
     if expected["manifest"] is None:  # replaced since, so the one in the certificate cannot be compared
         expected["manifest"] = certificate["manifest"]
     if different := [name for name in expected if expected[name] != certificate[name]]:

@@ -22,16 +22,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from splitwiper.checks import Check, CheckFailed, Verification
 from splitwiper.errors import FormatError
 from splitwiper.service.certificate.canonical import dumps, loads
 from splitwiper.service.certificate.envelope import Envelope, SigningKey
-from splitwiper.service.certificate.findings import Checked, CheckFailed, Finding
 from splitwiper.service.certificate.log import TreeHead
 from splitwiper.service.certificate.signed import Hash, Key, OptionalText, SignedMessage, Text
 from splitwiper.service.certificate.standing import LARGEST, Keys
 from splitwiper.store import files
 
-HEAD, PROOF, SIZE = "Ledger-Head", "Ledger-Proof", "Ledger-Size"
+HEAD_HEADER, PROOF_HEADER, SIZE_HEADER = "Ledger-Head", "Ledger-Proof", "Ledger-Size"
 """HTTP headers: an answer's signed head, the proof that it continues the caller's head, and the size of the latter."""
 
 KIND = "splitwiper-fork-evidence"
@@ -142,7 +142,7 @@ def write_evidence(folder: Path, one: SignedHead, two: SignedHead, *, story: str
     return path
 
 
-def check_evidence(values: Mapping[str, Any], keys: Keys) -> Checked:
+def check_evidence(values: Mapping[str, Any], keys: Keys) -> Verification:
     """Check evidence offline. The outcome is ``mismatch`` if it proves that the server signed two ledgers."""
     what = "evidence"
     try:
@@ -151,13 +151,13 @@ def check_evidence(values: Mapping[str, Any], keys: Keys) -> Checked:
         _check_signed(one, keys)
         _check_signed(two, keys)
     except CheckFailed as problem:
-        return Checked((Finding(what, problem.outcome, str(problem)),))
+        return Verification((Check(what, problem.outcome, problem.detail),))
     detail = (
         f"the server signed two ledgers of {one.head.size} entries: root {one.head.root[:16]}… at {one.time} and "
         f"{two.head.root[:16]}… at {two.time}. Either it showed different ledgers to different sites, or it was "
         "restored from a backup, which its ledger then has an entry about"
     )
-    return Checked((Finding("evidence", "mismatch", detail),))
+    return Verification((Check("evidence", "mismatch", detail),))
 
 
 def _contradicting(values: Mapping[str, Any]) -> tuple[SignedHead, SignedHead]:

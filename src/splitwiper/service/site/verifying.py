@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from splitwiper.checks import Verification, run_check
 from splitwiper.errors import FormatError
-from splitwiper.federation import Verification
-from splitwiper.federation.verify import guarded, verify_client, verify_gone, verify_record
+from splitwiper.federation.verify import verify_client, verify_gone, verify_record
 from splitwiper.numerics import isolated_call
 from splitwiper.service.certificate import Envelope
 from splitwiper.service.certificate.statement import parse
@@ -37,11 +37,11 @@ def verify_site(site: Site, receipt: Receipt | None = None) -> Verification:
                 asked = _requests(site)
             else:
                 asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
-            checks.append(guarded(f"client {name}", partial(verify_gone, client, asked), claim="rows"))
+            checks.append(run_check(f"client {name}", partial(verify_gone, client, asked), "rows"))
         if checks[-1].claim == "rows" and checks[-1].outcome == "exact":
             accepted = store.database.meta("accepted") or None
-            checks.append(guarded(f"client {name}", partial(verify_client, client, accepted)))
-        return Verification.of(checks)
+            checks.append(run_check(f"client {name}", partial(verify_client, client, accepted), "state"))
+        return Verification(tuple(checks))
 
 
 def _requests(site: Site) -> list[Request]:

@@ -11,8 +11,8 @@ from splitwiper.service.certificate.attestation import FIELD, MOST, PROOF, Attes
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.log import Log
 from splitwiper.service.certificate.statement import parse
-from splitwiper.service.client_keys import ClientKeys, read_signed
 from splitwiper.service.identity import Principal
+from splitwiper.service.records.client_keys import ClientKeys, read_signed
 from splitwiper.store.database import Database
 from splitwiper.store.tickets import now
 

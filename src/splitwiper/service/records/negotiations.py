@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from splitwiper.service.expiry import Expiry
+from splitwiper.service.records.expiry import Expiry
 from splitwiper.store import ServerStore
 from splitwiper.store.database import Database
 

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from splitwiper.errors import BusyError, DataError, DiskFullError, NotFoundError, QuotaError
-from splitwiper.service.appending import append
-from splitwiper.service.expiry import Expiry
+from splitwiper.service.records.appending import append
+from splitwiper.service.records.expiry import Expiry
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.store import files
 from splitwiper.store.database import Database

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from splitwiper.errors import SplitWiperError
 from splitwiper.service.certificate import Keyring, Log, SignedHead, SigningKey
-from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_to_header
+from splitwiper.service.certificate.heads import HEAD_HEADER, PROOF_HEADER, SIZE_HEADER, proof_to_header
 from splitwiper.store import ServerStore
 from splitwiper.store.tickets import now
 
@@ -22,7 +22,7 @@ Stamp = tuple[int, str, int, int]
 Headers = list[tuple[bytes, bytes]]
 
 
-class Heads:
+class HeadSigner:
     """Signs heads of a store's ledger, and caches the newest."""
 
     def __init__(self, root: Path) -> None:
@@ -39,7 +39,7 @@ class Heads:
 
         There are none if the ledger cannot be read or nothing can be signed, which is logged.
         """
-        size = next((value for name, value in sent if name == SIZE.lower().encode()), b"")
+        size = next((value for name, value in sent if name == SIZE_HEADER.lower().encode()), b"")
         known = int(size) if size.isdigit() and len(size) <= _DIGITS else 0
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._headers, known)
@@ -59,10 +59,10 @@ class Heads:
             self._signed = SignedHead.sign(self._store.federation, head, now(), self._key, model=model)
             self._header = self._signed.to_header().encode("ascii")
             self._stamp = stamp
-        headers = [(HEAD.lower().encode(), self._header)]
+        headers = [(HEAD_HEADER.lower().encode(), self._header)]
         if 0 < known <= self._signed.head.size:
             proof = self._ledger.consistency(known, self._signed.head.size)
-            headers.append((PROOF.lower().encode(), proof_to_header(proof).encode("ascii")))
+            headers.append((PROOF_HEADER.lower().encode(), proof_to_header(proof).encode("ascii")))
         return headers
 
     def _stamp_now(self) -> Stamp:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from splitwiper.service import attestations, client_keys, negotiations, overrides, requests, uploads
+from splitwiper.service.records import attestations, client_keys, negotiations, overrides, requests, uploads
 from splitwiper.store.database import Database
 
 
@@ -12,7 +12,7 @@ def service_database(root: Path) -> Database:
     """Open the service's database.
 
     It holds uploads, received requests, sites' registered keys, negotiations, operators' decisions and attestations;
-    `service.witnesses` adds a table of countersigned heads.
+    `witnesses` adds a table of countersigned heads.
     """
     parts = (uploads, overrides, requests, client_keys, negotiations, attestations)
     return Database(root / "service.db", "".join(part.SCHEMA for part in parts))

@@ -7,7 +7,9 @@ client, there is nothing to erase or retrain: the request is settled immediately
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -15,12 +17,14 @@ from typing import Any, Literal
 from splitwiper.errors import DataError
 from splitwiper.service.certificate import Keyring, SignedRequest, certify
 from splitwiper.service.certificate.issuing import kept_at
-from splitwiper.service.client_keys import ClientKeys, read_signed
-from splitwiper.store import ServerStore
+from splitwiper.service.records.client_keys import ClientKeys, read_signed
+from splitwiper.service.records.expiry import Expiry
+from splitwiper.store import ServerStore, exclusion
 from splitwiper.store.database import Database
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request, Ticket
 
+_log = logging.getLogger("splitwiper.service")
 SCHEMA = """
 CREATE TABLE cases (
   ticket TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, commitment TEXT NOT NULL,
@@ -89,6 +93,35 @@ class RequestRecords:
         """Return a client's requests by ticket, oldest first."""
         rows = self._database.read("SELECT * FROM cases WHERE client = ? ORDER BY rowid", (client,))
         return {row["ticket"]: _record(row) for row in rows}
+
+
+class Lapses:
+    """Finds requests that nobody follows up: the client's shard is erased, which settles them.
+
+    A request withdraws the model from everybody until the client sends its shard without the rows. A client that never
+    does so would keep it withdrawn indefinitely. So it may be silent for some hours. Erasing the whole shard is more
+    than the client asked for, but honours the request; it can send its surviving rows later.
+    """
+
+    def __init__(self, hours: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hours, self._terms = hours, Expiry(hours, clock)
+
+    def expire(self, store: ServerStore, before: Callable[[str], None] = lambda _: None) -> None:
+        """Erase the shards of clients that asked to forget and were silent for too long.
+
+        ``before`` is called with each client's name before its shard is erased.
+        """
+        # read before the tickets: a shard that arrives in between may answer one of them, and must not be erased
+        held = {shard.client: shard.file for shard in store.shards()}
+        clients, ends = dict[str, str](), dict[str, float]()
+        for ticket in store.waiting():
+            if ticket.state == "accepted":
+                clients[ticket.id] = ticket.client
+                ends[ticket.id] = datetime.fromisoformat(ticket.received).timestamp() + self._hours * 3600.0
+        for client in sorted({clients[ticket] for ticket in self._terms.over(ends)}):
+            _log.warning("client %r asked to forget and sent nothing since: its shard is erased", client)
+            before(client)
+            exclusion.lapse(store, client, file=held.get(client, ""))
 
 
 def due(ticket: Ticket, record: RequestRecord | None, days: float) -> datetime:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from splitwiper.seeding import Stream
-from splitwiper.splitting.head import empty_linear
+from splitwiper.splitting.output_layer import empty_linear
 from splitwiper.wire import Label
 
 
@@ -25,7 +25,7 @@ def linear(inputs: int, outputs: int, generator: torch.Generator, dtype: torch.d
     return layer
 
 
-def head_for(
+def output_layer_for(
     labels: Sequence[Label],
     *,
     inputs: int,
@@ -56,7 +56,7 @@ def head_for(
 
 
 def rows_of(layer: nn.Linear, labels: Sequence[Label]) -> dict[Label, tuple[Tensor, Tensor | None]]:
-    """Return the rows of a layer by label, for `head_for(known=…)`."""
+    """Return the rows of a layer by label, for `output_layer_for(known=…)`."""
     rows: dict[Label, tuple[Tensor, Tensor | None]] = {}
     for row, label in enumerate(labels):
         shift = None if layer.bias is None else layer.bias[row].detach().clone()

@@ -24,7 +24,7 @@ import uvicorn
 from cryptography import x509
 
 from splitwiper.errors import ConfigError
-from splitwiper.service.protocol import App, Connection
+from splitwiper.service.connections.protocol import App, Connection
 
 _log = logging.getLogger("splitwiper.service.connections")
 BACKLOG = 128

@@ -14,7 +14,7 @@ from typing import Any
 from splitwiper.errors import DataError, ForbiddenError, FormatError
 from splitwiper.service.certificate import Keyring, Log
 from splitwiper.service.certificate.heads import read_countersigned
-from splitwiper.service.client_keys import ClientKeys
+from splitwiper.service.records.client_keys import ClientKeys
 from splitwiper.store import ServerStore
 from splitwiper.store.database import Database
 from splitwiper.store.tickets import now

@@ -37,7 +37,7 @@ def squashing(trace: Trace, modules: Mapping[str, nn.Module]) -> set[tuple[str, 
     return endings
 
 
-def find_head(trace: Trace, modules: Mapping[str, nn.Module]) -> str | None:
+def find_output_layer(trace: Trace, modules: Mapping[str, nn.Module]) -> str | None:
     """Find the linear layer that computes the output, or the last one whose result reaches it.
 
     Returns:

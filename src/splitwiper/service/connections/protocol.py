@@ -18,7 +18,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from splitwiper.service.access import PEER
+from splitwiper.service.connections.access import PEER
 
 App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 _log = logging.getLogger("splitwiper.service.connections")
@@ -155,8 +155,8 @@ class Connection(HttpToolsProtocol):
             f"{status.phrase}: besides its body a call has {_AROUND:,} bytes at most, and nothing follows the body."
         )
         body = json.dumps({"kind": "InputError", "message": reason})
-        head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        self.transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        start = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        self.transport.write(f"{start}Content-Length: {len(body)}\r\n\r\n{body}".encode())
         # Closed at once, with data that nobody read, the peer's system would drop the answer before the peer reads it.
         self._refused = True
         self.loop.call_later(_LINGER, self.transport.close)
