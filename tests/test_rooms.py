@@ -37,6 +37,7 @@ ORDER = [
     "store",
     "client",
     "server",
+    "engines",
     "federation",
     "service",
     "report",
@@ -54,7 +55,7 @@ OF_LABORATORY = [
     "pages",
     "cli",
 ]
-APART = {("client", "server"), ("server", "client"), ("server", "masking"), ("server", "privacy")}
+APART = {("client", "server"), ("server", "client"), ("engines", "client"), ("server", "masking"), ("server", "privacy")}
 
 
 def imports(path: Path, package: str = "splitwiper") -> set[str]:

@@ -9,12 +9,13 @@
 ``splitwiper.optimizers`` a subclass of `torch.optim.Optimizer`
 ``splitwiper.schedules``  a `splitwiper.training.parts.Schedule`
 ``splitwiper.blobs``      a `splitwiper.store.blobs.BlobStore`
+``splitwiper.engines``    a `splitwiper.server.training.Engine`
 ========================  =========================================================================================
 
-The last six are *parts*. Settings name a part by its entry point's name, or as ``package.module:name``, which needs no
-packaging. All but blob stores take part in a computation that must be repeatable bit for bit. Part of what exactness is
-relative to is therefore an `Origin`: the import path, the distribution's version, the keyword settings and a digest of
-the code.
+The last seven are *parts*. Settings name a part by its entry point's name, or as ``package.module:name``, which needs
+no packaging. All but blob stores and engines take part in a computation that must be repeatable bit for bit. So part of
+what exactness is relative to is an `Origin`: the import path, the distribution's version, the keyword settings and a
+digest of the code.
 
 A part is imported and called, so its name must come from whoever runs the program: from their settings or their own
 store, and never from a file or an answer that another party sent.

@@ -34,13 +34,20 @@ def is_site(folder: Path) -> bool:
 def open_run(run: Path, bars: Bars, config: Config | None = None) -> Federation:
     """Return the federation in a folder; with a configuration it is created if it is missing.
 
-    The model's code is looked for where Python finds modules, and last in the current folder.
+    The model's code is looked for where Python finds modules, and last in the current folder. Two variables name what
+    computes the server's trainings, which no bit depends on: SPLITWIPER_ENGINE and SPLITWIPER_RANKS.
     """
+    from splitwiper.engines import make_engine
     from splitwiper.federation import Federation
 
     look_here()
+    ranks = os.environ.get("SPLITWIPER_RANKS", "1")
+    if not ranks.isdecimal():
+        raise ConfigError(f"SPLITWIPER_RANKS = {ranks!r} is not a number of processes.")
+    engine = make_engine(os.environ.get("SPLITWIPER_ENGINE", "local"), int(ranks))
+    invitation = os.environ.get("SPLITWIPER_INVITATION")
     try:
-        return Federation(run, config=config, progress=bars, invitation=os.environ.get("SPLITWIPER_INVITATION"))
+        return Federation(run, config=config, progress=bars, invitation=invitation, engine=engine)
     except ConfigError as problem:
         if isinstance(problem.__cause__, ModuleNotFoundError):
             raise ConfigError(

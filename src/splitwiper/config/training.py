@@ -12,6 +12,8 @@ from splitwiper.errors import ConfigError
 from splitwiper.numerics import NUMERICS
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
+_LANE = 16
+"""The smallest number of rows in a lane of a full batch."""
 SCHEDULES = ("cosine", "constant", "onecycle")
 LOSSES = ("cross_entropy",)
 PRECISIONS = ("float32", "bfloat16")
@@ -97,6 +99,9 @@ class ServerConfig(Recipe):
 
     epochs: int = 30
     """M, the passes over the cache."""
+    lanes: int = field(default=1, metadata=ADDED_LATER)
+    """The parts of a batch, a power of two, that are computed one by one and added in one tree. As many processes can
+    share the work, or fewer, which changes no bit; the number of lanes does. Batch norm sees one lane at a time."""
     start: str = "initial"
     """'initial' re-trains from the federation's first weights and is exact; 'warm' continues from the present
     model, and is reported as not exact."""
@@ -109,6 +114,14 @@ class ServerConfig(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         choice(self, "start", ("initial", "warm"))
+        bounded(self, "lanes", 1, high=1024)
+        if self.lanes & (self.lanes - 1):
+            raise ConfigError(f"lanes = {self.lanes} is not a power of two: give 1, 2, 4, 8 and so on.")
+        if self.lanes > 1 and self.batch < _LANE * self.lanes:
+            raise ConfigError(
+                f"lanes = {self.lanes} with batch = {self.batch} leaves fewer than {_LANE} rows to a lane: raise "
+                "batch, or lower lanes."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,7 @@ from splitwiper.privacy import Spending, check_noise
 from splitwiper.progress import Progress
 from splitwiper.reading import is_there, read_bytes
 from splitwiper.server import Server
+from splitwiper.server.training import Engine
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerStore, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
@@ -65,6 +66,7 @@ class Federation:
         progress: called during long work, as `splitwiper.progress.Progress` says: ``(what, done, total, loss=…)``.
         invitation: the secret that clients share if labels are hidden, passed to each outside the server; without
             one, the first client draws it, and clients that join on this machine take it over.
+        engine: computes the server's trainings, in this process if none is given; see `splitwiper.engines`.
 
     Raises:
         ConfigError: settings do not agree, or ask for a device or numerics that are not available here.
@@ -80,6 +82,7 @@ class Federation:
         *,
         progress: Progress | None = None,
         invitation: str | None = None,
+        engine: Engine | None = None,
     ) -> None:
         if halves is not None and not isinstance(halves, Halves):
             raise InputError(f"halves must come from split(model, at=…, example=…), not be a {type(halves).__name__}.")
@@ -108,7 +111,7 @@ class Federation:
         store = ServerStore(self.path / "server")
         with suppress(SealError):
             store.database.check()
-        self._server = Server(store, self.halves.server, progress)
+        self._server = Server(store, self.halves.server, progress, engine=engine)
         self._link = MeteredLink(InProcessLink(self._server, self.config.client.transfer))
         self._unit_done = False
         """Whether the account of what clients spend is that of finished work: the next work starts another."""

@@ -24,6 +24,8 @@ from splitwiper.server.blame import blame
 from splitwiper.server.limits import ShardLimits, answers_request, check_pace, put_off
 from splitwiper.server.recording import TranscriptRecorder
 from splitwiper.server.training import (
+    Engine,
+    Local,
     ShardsChanged,
     StopIfShardsChange,
     TrainedServerHalf,
@@ -70,6 +72,7 @@ class Server:
             messages, or bring codes that the others' codebook lacks, and a shard that makes training fail is set
             aside immediately.
         limits: what is accepted from one client.
+        engine: computes trainings, in this process if none is given.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Server:
         *,
         shared: bool = False,
         limits: ShardLimits | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.store = store
         self._shared, self.limits = shared, limits or ShardLimits()
@@ -87,7 +91,7 @@ class Server:
         self.seed = store.database.number("seed")
         self.columns = store.columns()
         self.codec = prepare(store.database.meta("codec") or "none")
-        self._half = half
+        self._half, self._engine = half, engine or Local()
         self._progress = progress
         self._device = device_at_hand(self.config.device)  # for predictions, which are free to use another one
         self._ready: tuple[str, ServerHalf] | None = None
@@ -383,9 +387,18 @@ class Server:
         watch: Watch | None = None,
     ) -> tuple[TrainedServerHalf, tuple[Label, ...]]:
         """Train on a manifest without storing anything."""
-        trained = train(
-            self.inputs(shards), warm=warm, on_epoch=self._on_epoch, on_state=on_state, on_step=on_step, watch=watch
-        )
+        inputs = self.inputs(shards)
+        if watch:  # it is given the half itself, so it must be trained here
+            trained = train(inputs, warm=warm, on_epoch=self._on_epoch, on_step=on_step, watch=watch)
+        else:
+            trained = self._engine.train(
+                inputs,
+                folder=self.store.root / "incoming",
+                warm=warm,
+                on_epoch=self._on_epoch,
+                on_state=on_state,
+                on_step=on_step,
+            )
         return trained, outputs_of(shards)
 
     # --- the transcript ------------------------------------------------------------------------------------
@@ -414,4 +427,7 @@ class Server:
     def fingerprint(self) -> dict[str, str]:
         """Return the numerics of training here and now, and the parts from outside that take part in it."""
         outside = {name: str(origin) for name, origin in origins(self.config).items()}
-        return outside | fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)
+        found = fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)
+        if self.config.lanes > 1:
+            del found["world_size"]  # any number of processes may have shared the work, and no bit depends on it
+        return outside | found

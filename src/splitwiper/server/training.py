@@ -11,7 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from splitwiper.splitting.output_layer import empty_linear
 from splitwiper.store import ServerStore, ShardRecord, manifest_digest
 from splitwiper.switches import set_aside
 from splitwiper.training.cache import Cache
+from splitwiper.training.lanes import Team
 from splitwiper.training.loop import OnEpoch, OnState, OnStep, Span, Training, state_of
 from splitwiper.training.output_layer import output_layer_for, rows_of
 from splitwiper.training.stepping import State, load_net, net_state
@@ -70,6 +72,53 @@ class TrainedServerHalf:
     losses: tuple[float, ...]
 
 
+class Engine(Protocol):
+    """Computes trainings of the server half: in this process, or in many. No computed bit depends on it.
+
+    It is made with ``ranks``, the largest number of processes that may share a training, and its own settings.
+    """
+
+    def train(
+        self,
+        inputs: TrainingInputs,
+        *,
+        folder: Path,
+        warm: Warm | None = None,
+        on_epoch: OnEpoch | None = None,
+        on_state: OnState | None = None,
+        on_step: OnStep | None = None,
+    ) -> TrainedServerHalf:
+        """Do what `train` does, and call its callbacks in this process.
+
+        Args:
+            inputs: what the result is a function of.
+            folder: a place for files, which every process that takes part can read. What lies in it was computed from
+                clients' rows: it must be erased before this returns or raises.
+            warm: a model to continue from, not exactly.
+            on_epoch: called after each epoch.
+            on_state: called before the first epoch and after each. If training starts over, so do the calls.
+            on_step: called now and then, at least every second; an exception ends the training.
+        """
+        ...
+
+
+class Local:
+    """Trains in this process."""
+
+    def train(
+        self,
+        inputs: TrainingInputs,
+        *,
+        folder: Path,
+        warm: Warm | None = None,
+        on_epoch: OnEpoch | None = None,
+        on_state: OnState | None = None,
+        on_step: OnStep | None = None,
+    ) -> TrainedServerHalf:
+        """Train the half; nothing is written."""
+        return train(inputs, warm=warm, on_epoch=on_epoch, on_state=on_state, on_step=on_step)
+
+
 class _Logits(nn.Module):
     """The server half as the training loop sees it: tensors of the cut in, one row of logits out."""
 
@@ -89,10 +138,12 @@ def train(
     on_state: OnState | None = None,
     on_step: OnStep | None = None,
     watch: Watch | None = None,
+    team: Team | None = None,
 ) -> TrainedServerHalf:
     """Train the server half from the federation's initial weights, or, not exactly, from a warm model.
 
-    Callbacks are those of `Training`; ``watch`` is called with the half after each epoch.
+    Callbacks are those of `Training`; ``watch`` is called with the half after each epoch; ``team`` are the processes
+    that share the work, each of which makes this call.
 
     Raises:
         TrainingError: training failed. It is an `UntrainableError` if the rows are at fault.
@@ -107,7 +158,7 @@ def train(
 
     # a copy of the template, since training changes it and other trainings start from the same one
     half = _first_half(inputs, warm)
-    losses = _training(half, inputs, on_epoch=after_epoch, on_state=on_state, on_step=on_step).run()
+    losses = _training(half, inputs, on_epoch=after_epoch, on_state=on_state, on_step=on_step, team=team).run()
     state = state_of(half)
     _check_finite(state, inputs.initial)
     return TrainedServerHalf(state, losses)
@@ -166,6 +217,7 @@ def _training(half: ServerHalf, inputs: TrainingInputs, **how: Any) -> Training:
         inputs.config,
         epochs=inputs.config.epochs,
         stream=Stream(inputs.seed, "server", "", bytes.fromhex(inputs.manifest)),
+        lanes=inputs.config.lanes,
         what="server training",
         **how,
     )

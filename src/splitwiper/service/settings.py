@@ -36,6 +36,13 @@ class ServiceConfig:
     """The encoding of clients' activations; fixed when the store is made. All clients set the same."""
     codec_args: Mapping[str, Any] = part_args()
     """The settings of a codec that is not built in, by keyword."""
+    engine: str = part("splitwiper.engines", ("local", "torchrun"))
+    """What computes trainings: the worker's own process; with 'torchrun' several processes, on one machine or many; or
+    an engine of your own as ``package.module:name``. No bit depends on it."""
+    engine_args: Mapping[str, Any] = part_args()
+    """The settings of an engine that is not built in, by keyword."""
+    ranks: int = 1
+    """The largest number of processes that share a training, each with some of ``server.lanes``."""
     probabilities: bool = False
     """Answer predictions with the probabilities of all labels, instead of only the most likely one."""
     hand_out: bool = True
@@ -109,7 +116,7 @@ class ServiceConfig:
             bounded(self, name, 0, strict=True, high=1e4)
         for name in ("requests", "burst", "largest", "shard_rows", "rows", "queued", "unfinished", "shards", "uploads"):
             bounded(self, name, 1, high=1 << 50)
-        for name in ("connections", "connections_each", "handshakes", "outputs", "labels"):
+        for name in ("connections", "connections_each", "handshakes", "outputs", "labels", "ranks"):
             bounded(self, name, 1, high=1 << 20)
         bounded(self, "label_length", 1, high=2000)
         bounded(self, "largest_value", 0, strict=True, high=LARGEST)

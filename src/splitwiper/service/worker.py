@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from splitwiper.engines import make_engine
 from splitwiper.errors import BusyError, SplitWiperError, UntrainableError
 from splitwiper.server import Server
 from splitwiper.service.certificate.issuing import kept_at
@@ -31,7 +32,8 @@ _log = logging.getLogger("splitwiper.service")
 def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading.Event | None = None) -> None:
     """Train until stopped: by the event, or by a signal if none is given, after the training in progress."""
     stop = stop or on_signals()
-    server, lapses = Server(ServerStore(root), half, shared=True), Lapses(config.lapse)
+    engine = make_engine(config.engine, config.ranks, config.engine_args)
+    server, lapses = Server(ServerStore(root), half, shared=True, engine=engine), Lapses(config.lapse)
     server.before_set_aside = _given_up(root)
     _catch_up(server, config.deadline)
     failed: object = None

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -56,6 +57,10 @@ RUN: ContextVar[Running | None] = ContextVar("splitwiper_run", default=None)
 
 class Ghostly(nn.Module):
     """Mixed into the class of a module that has a role."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle the module by its own class: the class with the role exists in one process only."""
+        return _new, (type(self).__mro__[2],), self.__getstate__()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Play the module's role while a half runs; otherwise call it."""
@@ -234,14 +239,23 @@ def haunt(
 
 
 def _give(roles: Mapping[nn.Module, Role]) -> None:
-    """Give modules their roles: each gets a class of its own, derived from its previous one."""
-    classes: dict[type, type] = {}  # modules of one class still have one class afterwards
+    """Give modules their roles: each gets a class that is derived from its own."""
     for module, role in roles.items():
         base = type(module)
-        if base not in classes:
-            classes[base] = type(base.__name__, (Ghostly, base), {"__module__": base.__module__})
         try:
-            module.__class__ = classes[base]
+            module.__class__ = _ghostly(base)
         except TypeError as error:
             raise CutError(f"{role.name!r}, a {base.__name__}, cannot be replayed: {error}") from error
         module.__dict__["_role"] = role
+
+
+@cache
+def _ghostly(base: Any) -> Any:
+    """Return the class of modules with a role, for a class: modules of one class still have one class afterwards."""
+    return type(base.__name__, (Ghostly, base), {"__module__": base.__module__})
+
+
+def _new(base: Any) -> Any:
+    """Return an empty module of a class, with a role, to be filled from a pickle."""
+    kind = _ghostly(base)
+    return kind.__new__(kind)

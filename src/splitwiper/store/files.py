@@ -200,6 +200,14 @@ def erase(path: Path) -> None:
         sync_folder(path.parent)
 
 
+def erase_folder(folder: Path) -> None:
+    """Remove a folder of files durably, and the files first. A missing one is fine."""
+    if folder.is_dir() and not folder.is_symlink():
+        for path in sorted(folder.iterdir()):
+            erase(path)
+    erase(folder)
+
+
 def listed(folder: Path) -> list[Path]:
     """Return the finished files and folders in a folder, sorted; none if the folder does not exist."""
     with explaining(folder):
@@ -229,11 +237,11 @@ def sweep(folder: Path, keep: set[str]) -> list[str]:
 
 
 def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
-    """Erase files whose names start with ``stem`` and that no process is writing any more, see `is_abandoned`."""
+    """Erase what has a name that starts with ``stem`` and no process writes any more, see `is_abandoned`."""
     with explaining(folder):
         paths = sorted(folder.glob(f"{stem}*"))
     for path in filter(is_abandoned, paths):
-        erase(path)
+        erase_folder(path)
 
 
 def is_abandoned(path: Path) -> bool:

@@ -27,6 +27,7 @@ from splitwiper.numerics import pick_device, reproducible, still_as_pinned
 from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.training.cache import Cache
 from splitwiper.training.feeding import Feed, feed_for
+from splitwiper.training.lanes import Team
 from splitwiper.training.parts import make_schedule
 from splitwiper.training.stepping import State, Step
 from splitwiper.wire.columns import Array
@@ -71,6 +72,8 @@ class Training:
         what: names the training in messages.
         on_epoch, on_state, on_step: callbacks, see their types.
         span: the epochs to compute, if not all.
+        lanes: the parts of a batch that are computed one by one (see `splitwiper.training.lanes`).
+        team: the processes that share them, if not this one alone.
     """
 
     net: nn.Module
@@ -84,6 +87,8 @@ class Training:
     on_state: OnState | None = None
     on_step: OnStep | None = None
     span: Span | None = None
+    lanes: int = 1
+    team: Team | None = None
 
     def __post_init__(self) -> None:
         self.device = pick_device(self.recipe.device)
@@ -198,7 +203,16 @@ class Training:
             decoded = torch.bfloat16 if lane and recipe.precision == "bfloat16" else torch.float32
             largest = math.ceil(len(self.rows) / self.batches)
             feed = feed_for(self.rows, self.device, largest, dtype=decoded, resident=resident)
-            step = Step(net.train(), feed.decode, recipe, self.device, what=self.what, graphs=steps >= _GRAPHS_FROM)
+            step = Step(
+                net.train(),
+                feed.decode,
+                recipe,
+                self.device,
+                what=self.what,
+                graphs=steps >= _GRAPHS_FROM,
+                lanes=self.lanes,
+                team=self.team,
+            )
             if self.span:
                 step.load(self.span.state)
         if lane:
@@ -237,10 +251,10 @@ class Training:
         submitted, and the state left out.
         """
         step.total.zero_()
-        for parts, rate in zip(feed.epoch(order), rates, strict=True):
+        for number, (parts, rate) in enumerate(zip(feed.epoch(order), rates, strict=True)):
             if self.on_step:
                 self.on_step()
-            step(parts, rate)
+            step(parts, rate, replace(self.stream, purpose=f"{self.stream.purpose}/noise/{epoch}/{number}"))
             if trial:
                 trial.look()
             give_way()

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from splitwiper.config import Recipe
 from splitwiper.errors import ConfigError, DataError, ResourceError, TrainingError, UntrainableError
-from splitwiper.seeding import cpu_generators, same_generators, set_cpu_generators
+from splitwiper.seeding import Stream, cpu_generators, same_generators, set_cpu_generators
 from splitwiper.training.cache import CODE, Parts
+from splitwiper.training.lanes import Alone, Lanes, Team
 from splitwiper.training.parts import kept_tensors, make_loss, make_optimizer
 
 _log = logging.getLogger("splitwiper")
@@ -76,6 +77,8 @@ class Step:
         *,
         what: str,
         graphs: bool,
+        lanes: int = 1,
+        team: Team | None = None,
     ) -> None:
         self._net, self._decode, self._recipe, self._device, self._what = net, decode, recipe, device, what
         self._layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
@@ -83,11 +86,13 @@ class Step:
         # the names of the tensors that the optimiser keeps; None for one from outside, which therefore runs eagerly:
         # a graph would replay its kernels, and not what it does in Python between them
         self._keeps = kept_tensors(recipe)
-        graphs = graphs and device.type == "cuda" and self._keeps is not None
+        # lanes have random streams of their own, which Python starts: nothing that a graph could replay
+        graphs = graphs and device.type == "cuda" and self._keeps is not None and lanes == 1
         self._rate = torch.zeros((), device=device) if device.type == "cuda" and self._keeps is not None else None
         self._loss = make_loss(recipe, device)
         self._optimizer = make_optimizer(net, recipe, rate=self._rate)
         self._groups = self._constants()
+        self._lanes = Lanes(net, lanes, team or Alone()) if lanes > 1 else None
         # eager steps of a capturable optimiser are intended; torch would warn about them
         self._optimizer._warned_capturable_if_run_uncaptured = True
         self.total = torch.zeros((), dtype=torch.float32, device=device)  # the sum of the rows' losses
@@ -169,8 +174,8 @@ class Step:
 
     # --- one step ------------------------------------------------------------------------------------------
 
-    def __call__(self, parts: Parts, rate: float) -> None:
-        """Train on a batch with a learning rate."""
+    def __call__(self, parts: Parts, rate: float, noise: Stream) -> None:
+        """Train on a batch with a learning rate. ``noise`` names the randomness of its lanes, if there are several."""
         if self._rate is None:
             for group in self._optimizer.param_groups:
                 group["lr"] = rate
@@ -187,22 +192,27 @@ class Step:
         if self._graphs is not None and size in self._graphs:
             self._graphs[size].replay()
         else:
-            self._eager(parts)
+            self._eager(parts, noise)
 
-    def _eager(self, parts: Parts) -> None:
-        recipe, codes = self._recipe, parts[CODE]
+    def _eager(self, parts: Parts, noise: Stream | None = None) -> None:
         self._optimizer.zero_grad(set_to_none=True)
-        half = recipe.precision == "bfloat16"
+        lanes = self._lanes
+        loss = lanes.backward(parts, self._backward, noise) if lanes and noise else self._backward(parts)
+        if self._recipe.clip:
+            nn.utils.clip_grad_norm_(self._net.parameters(), self._recipe.clip)
+        self._optimizer.step()
+        self.total += loss
+
+    def _backward(self, parts: Parts, share: float = 1.0) -> Tensor:
+        """Compute the gradients for some rows, which are this share of their batch; return the sum of their losses."""
+        codes, half = parts[CODE], self._recipe.precision == "bfloat16"
         # no cache of casts: it would outlive the step, and keep casts of old weights
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False):
             logits = self._logits(self._decode(parts), len(codes))
             loss = self._loss(logits.float(), codes)
         with self._explaining(len(codes)):
-            loss.backward()
-        if recipe.clip:
-            nn.utils.clip_grad_norm_(self._net.parameters(), recipe.clip)
-        self._optimizer.step()
-        self.total += loss.detach() * len(codes)
+            (loss if share == 1 else loss * share).backward()
+        return loss.detach() * len(codes)
 
     def _logits(self, tensors: dict[str, Tensor], rows: int) -> Tensor:
         """Return the net's outputs. On a GPU, maps have channels innermost, unless the net requires another layout."""

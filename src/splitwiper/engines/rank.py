@@ -1,0 +1,133 @@
+"""One of the processes that share a training: ``torchrun … -m splitwiper.engines.rank JOB``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from splitwiper import numerics
+from splitwiper.engines.job import Job
+from splitwiper.errors import BusyError, ConfigError, SplitWiperError, TrainingError
+from splitwiper.seeding import state_digest
+from splitwiper.server.training import train
+from splitwiper.store import files
+from splitwiper.training.lanes import TreeSum
+from splitwiper.training.stepping import State
+
+_T = TypeVar("_T")
+_EVERY = 1.0
+"""Seconds between looks at whether whoever wants the result is still there."""
+
+
+class Ranks:
+    """A team over torch.distributed."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def add(self, vector: Tensor) -> Tensor:
+        """Return the sum of all ranks' vectors, added in pairs, in the order of ranks.
+
+        Not `all_reduce`, whose order of additions depends on the number of ranks. Each rank adds one part of all
+        vectors, and all ranks gather the parts: as many bytes as in a ring.
+        """
+        part = -(-len(vector) // self.size)
+        mine = vector.new_zeros(part * self.size)
+        mine[: len(vector)] = vector
+        theirs = torch.empty_like(mine)  # row by row: each rank's numbers for this rank's part
+        dist.all_to_all_single(theirs, mine)
+        tree = TreeSum()
+        for row in theirs.view(self.size, part):
+            tree.add(row)
+        dist.all_gather_into_tensor(mine, tree.total.contiguous())
+        return mine[: len(vector)]
+
+    def worst(self, problem: Exception | None) -> Exception | None:
+        """Return the error of the first rank that has one, on all ranks."""
+        return next(filter(None, self.all_of(problem)), None)
+
+    def all_of(self, value: _T) -> list[_T]:
+        """Return every rank's value."""
+        values = [value] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+
+def main(folder: str) -> None:
+    """Take part in the training of a job; the first process reports."""
+    job = Job(Path(folder))
+    inputs, warm, expected, states = job.read()
+    on_gpu = inputs.config.device.startswith("cuda")
+    if on_gpu:  # each process sees one GPU, as in a training without the others
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        local = int(os.environ["LOCAL_RANK"])
+        os.environ["CUDA_VISIBLE_DEVICES"] = seen[local] if local < len(seen) and seen[local] else str(local)
+    numerics.prepare(inputs.config.numerics)
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    team, asked = Ranks(), time.monotonic()
+    first = team.rank == 0
+
+    def on_state(done: int, state: State) -> None:
+        if len(set(team.all_of(state_digest(state)))) > 1:
+            raise TrainingError(f"server training: its processes differ after epoch {done}, though they must not.")
+        if first and states:
+            job.put_state(f"state-{done}", state)
+            job.report(state=done)
+
+    def on_epoch(done: int, total: int, loss: float) -> None:
+        if first:
+            job.report(epoch=done, loss=loss)
+
+    def on_step() -> None:
+        nonlocal asked
+        if first and time.monotonic() - asked > _EVERY:
+            asked = time.monotonic()
+            try:
+                with files.locked(job.folder, busy="wanted"):
+                    sys.exit("nobody waits for the result any more")
+            except BusyError:
+                pass
+
+    try:
+        _check(
+            team,
+            expected,
+            numerics.fingerprint(
+                numerics.pick_device(inputs.config.device), inputs.config.threads, inputs.config.numerics
+            ),
+        )
+        with numerics.isolated_call():
+            trained = train(inputs, warm=warm, on_epoch=on_epoch, on_state=on_state, on_step=on_step, team=team)
+    except SplitWiperError as problem:
+        if first:
+            job.report(error=type(problem).__name__, message=str(problem))
+        return
+    if first:
+        job.put_state("result", trained.state)
+        job.report(losses=trained.losses)
+    dist.destroy_process_group()
+
+
+def _check(team: Ranks, expected: dict[str, str], found: dict[str, str]) -> None:
+    """Refuse a process that would compute other bits than the one that wants the result."""
+    problem = None
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            problem = ConfigError(
+                f"process {team.rank} computes with {name} = {found.get(name)!r} instead of {expected.get(name)!r}: "
+                "all processes that share a training need the same."
+            )
+            break
+    if worst := team.worst(problem):
+        raise worst
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
