@@ -55,7 +55,13 @@ OF_LABORATORY = [
     "pages",
     "cli",
 ]
-APART = {("client", "server"), ("server", "client"), ("engines", "client"), ("server", "masking"), ("server", "privacy")}
+APART = {
+    ("client", "server"),
+    ("server", "client"),
+    ("engines", "client"),
+    ("server", "masking"),
+    ("server", "privacy"),
+}
 
 
 def imports(path: Path, package: str = "splitwiper") -> set[str]:

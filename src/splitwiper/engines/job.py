@@ -6,7 +6,9 @@ The folder is as secret as the shards: only the server's own processes may read 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from splitwiper.errors import ConfigError
+from splitwiper.errors import ConfigError, StoreError
 from splitwiper.server.training import TrainingInputs, Warm
 from splitwiper.store import files
 from splitwiper.store.tensors import load_state, save_state
 from splitwiper.wire import open_shard
+
+_TRIES = 50
 
 
 @dataclass(frozen=True)
@@ -95,5 +99,10 @@ class Job:
                 files.erase(path)
 
     def erase(self) -> None:
-        """Erase the folder."""
+        """Erase the folder. Processes that are just being killed may still write to it for a moment."""
+        for _ in range(_TRIES - 1):
+            with suppress(OSError, StoreError):
+                files.erase_folder(self.folder)
+                return
+            time.sleep(0.1)
         files.erase_folder(self.folder)

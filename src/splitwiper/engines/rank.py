@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -24,6 +26,7 @@ from splitwiper.training.stepping import State
 _T = TypeVar("_T")
 _EVERY = 1.0
 """Seconds between looks at whether whoever wants the result is still there."""
+_PR_SET_PDEATHSIG = 1
 
 
 class Ranks:
@@ -62,7 +65,8 @@ class Ranks:
 
 def main(folder: str) -> None:
     """Take part in the training of a job; the first process reports."""
-    job = Job(Path(folder))
+    _end_with_parent()
+    job = Job(Path(folder))  # erased by now if whoever wanted the result has gone
     inputs, warm, expected, states = job.read()
     on_gpu = inputs.config.device.startswith("cuda")
     if on_gpu:  # each process sees one GPU, as in a training without the others
@@ -113,6 +117,12 @@ def main(folder: str) -> None:
         job.put_state("result", trained.state)
         job.report(losses=trained.losses)
     dist.destroy_process_group()
+
+
+def _end_with_parent() -> None:
+    """Have this process killed when torchrun ends: it would wait for the other processes for half an hour."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _check(team: Ranks, expected: dict[str, str], found: dict[str, str]) -> None:

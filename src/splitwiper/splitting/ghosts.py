@@ -60,7 +60,8 @@ class Ghostly(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle the module by its own class: the class with the role exists in one process only."""
-        return _new, (type(self).__mro__[2],), self.__getstate__()
+        state: Any = self.__getstate__()  # type: ignore[no-untyped-call]
+        return _new, (type(self).__mro__[2],), state
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Play the module's role while a half runs; otherwise call it."""
@@ -241,7 +242,7 @@ def haunt(
 def _give(roles: Mapping[nn.Module, Role]) -> None:
     """Give modules their roles: each gets a class that is derived from its own."""
     for module, role in roles.items():
-        base = type(module)
+        base: Any = type(module)
         try:
             module.__class__ = _ghostly(base)
         except TypeError as error:

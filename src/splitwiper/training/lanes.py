@@ -171,13 +171,15 @@ class Lanes:
 
     # --- the vector that is added --------------------------------------------------------------------------
 
-    # Gradients; buffers, as values or, for integers, as what was added; the loss; a 1 for each parameter that has a
-    # gradient, since optimisers treat a missing one and one of zeros differently; and a 1 for each buffer that changed,
-    # since the mean of constants need not be the constant: twice the lowest number, as in a mask, is infinite.
+    # Gradients; buffers, as values or, for integers, as what was added and its square; the loss; a 1 for each parameter
+    # that has a gradient, since optimisers treat a missing one and one of zeros differently; and a 1 for each buffer
+    # that changed, since the mean of constants need not be the constant: twice the lowest number, as in a mask, is
+    # infinite.
 
     def _zeros(self) -> Tensor:
         parameters, buffers = list(self._net.parameters()), list(self._net.buffers())
-        length = sum(tensor.numel() for tensor in (*parameters, *buffers)) + 1 + len(parameters) + len(buffers)
+        whole = [buffer for buffer in buffers if not buffer.is_floating_point()]
+        length = sum(tensor.numel() for tensor in (*parameters, *buffers, *whole)) + 1 + len(parameters) + len(buffers)
         return torch.zeros(length, dtype=self._dtype, device=parameters[0].device if parameters else None)
 
     def _vector(self, loss: Tensor, first: Sequence[Tensor]) -> Tensor:
@@ -189,7 +191,11 @@ class Lanes:
                 gradient = torch.zeros_like(parameter)
             pieces.append((gradient.to_dense() if gradient.is_sparse else gradient).detach().reshape(-1))
         for buffer, value in zip(self._net.buffers(), first, strict=True):
-            pieces.append((buffer.detach() if buffer.is_floating_point() else buffer.long() - value.long()).reshape(-1))
+            if buffer.is_floating_point():
+                pieces.append(buffer.detach().reshape(-1))
+            else:
+                added = buffer.long().reshape(-1) - value.long().reshape(-1)
+                pieces += [added, added * added]
             changed.append((buffer.detach() != value).any().reshape(1))
         pieces += [loss.detach().reshape(1), torch.tensor(flags, device=loss.device), *changed]
         return torch.cat([piece.to(self._dtype) for piece in pieces])
@@ -212,11 +218,12 @@ class Lanes:
             parameter.grad = torch.empty_like(parameter).copy_(gradient) if next(flags) else None
         for buffer, value in zip(buffers, first, strict=True):
             mean = piece(buffer) / used  # exact: a power of two
+            square = None if buffer.is_floating_point() else piece(buffer) / used
             if not next(flags):
                 buffer.copy_(value)
-            elif buffer.is_floating_point():
+            elif square is None:
                 buffer.copy_(mean)
-            elif torch.equal(mean, mean.round()):
+            elif torch.equal(mean * mean, square):  # only if all lanes added the same
                 buffer.copy_(value.long() + mean.long())
             else:
                 raise TrainingError(
