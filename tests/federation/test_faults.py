@@ -74,12 +74,12 @@ def within(monkeypatch: pytest.MonkeyPatch, where: str, act: Callable[[Step], ob
     """Have something happen in the middle of an epoch: before the second step of the first ones there."""
     real, steps = Step.__call__, list[int]()
 
-    def step(self: Step, parts: Any, rate: float) -> None:
+    def step(self: Step, *batch: Any) -> None:
         if where in self._what:
             steps.append(1)
             if 2 <= len(steps) < 2 + times:
                 act(self)
-        real(self, parts, rate)
+        real(self, *batch)
 
     monkeypatch.setattr(Step, "__call__", step)
     return steps
@@ -167,7 +167,7 @@ def test_a_fault_that_repeats_is_the_rows_own(
 ) -> None:
     """Whoever asked to be forgotten is forgotten, also beside other threads."""
 
-    def step(self: Step, parts: Any, rate: float) -> None:
+    def step(self: Step, *batch: Any) -> None:
         if "north" in self._what:
             raise UntrainableError(f"this cannot be trained on, says {object()}")
 
@@ -227,12 +227,12 @@ def test_a_switch_that_is_moved_and_put_back_within_an_epoch(
 ) -> None:
     real, steps = Step.__call__, list[int]()
 
-    def step(self: Step, parts: Any, rate: float) -> None:
+    def step(self: Step, *batch: Any) -> None:
         first = where in self._what and not steps
         if first:
             steps.append(1)
             in_thread(lambda: FLASH(False))
-        real(self, parts, rate)
+        real(self, *batch)
         if first:
             in_thread(lambda: FLASH(True))
 
@@ -249,9 +249,9 @@ def test_a_switch_that_is_moved_in_the_same_way_every_time_is_refused(
 ) -> None:
     real = Step.__call__
 
-    def step(self: Step, parts: Any, rate: float) -> None:
+    def step(self: Step, *batch: Any) -> None:
         in_thread(lambda: FLASH(False))
-        real(self, parts, rate)
+        real(self, *batch)
 
     with idle_thread(), monkeypatch.context() as patch:
         patch.setattr(Step, "__call__", step)

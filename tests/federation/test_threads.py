@@ -132,8 +132,8 @@ def test_a_draw_of_another_thread_in_the_middle_of_an_epoch(
     quiet.learn(three())
     loud, real, drawn = quiet.twin(tmp_path / "loud"), Step.__call__, []
 
-    def step(self: Step, parts: Any, rate: float) -> None:
-        real(self, parts, rate)
+    def step(self: Step, *batch: Any) -> None:
+        real(self, *batch)
         if not drawn and where in self._what:
             drawn.append(where)
             in_thread(draw)
@@ -153,12 +153,12 @@ def test_settings_that_another_thread_changes_in_the_middle_of_an_epoch(
     quiet.learn(three())
     loud, real, changed = quiet.twin(tmp_path / "loud"), Step.__call__, []
 
-    def step(self: Step, parts: Any, rate: float) -> None:
+    def step(self: Step, *batch: Any) -> None:
         if not changed:
             changed.append(1)
             in_thread(lambda: torch.set_default_dtype(torch.float64))
             raise RuntimeError("expected float, got double")
-        real(self, parts, rate)
+        real(self, *batch)
 
     monkeypatch.setattr(Step, "__call__", step)
     with idle_thread():
@@ -210,9 +210,9 @@ def test_a_thread_that_never_stops_drawing_is_refused_and_costs_nothing(
     fed.learn(three())
     rows, real = len(fed.rows("north")), Step.__call__
 
-    def step(self: Step, parts: Any, rate: float) -> None:
+    def step(self: Step, *batch: Any) -> None:
         in_thread(lambda: torch.rand(1 + secrets.randbelow(10**6)))
-        real(self, parts, rate)
+        real(self, *batch)
 
     with idle_thread(), monkeypatch.context() as patch:
         patch.setattr(Step, "__call__", step)
@@ -235,8 +235,8 @@ def test_predictions_get_their_turn_within_an_epoch(tmp_path: Path, monkeypatch:
     thread = threading.Thread(target=lambda: answers.append(answering.predict("north", three()["north"][0])))
     steps = list[bool]()
 
-    def step(self: Step, parts: Any, rate: float) -> None:
-        real(self, parts, rate)
+    def step(self: Step, *batch: Any) -> None:
+        real(self, *batch)
         if not steps:
             thread.start()
         if len(steps) < len(three()["north"][0]):  # of the first epoch
