@@ -272,5 +272,5 @@ class StopIfShardsChange:
         """Look, unless that was done just now, and raise `ShardsChanged` if the manifest has changed."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY
-            if manifest_digest(self._store.shards()) != self._manifest:
+            if self._store.manifest() != self._manifest:
                 raise ShardsChanged

@@ -23,7 +23,7 @@ from splitwiper.service.records.requests import Lapses, RequestRecords, certifie
 from splitwiper.service.records.uploads import drop
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.splitting import ServerHalf
-from splitwiper.store import ServerStore, manifest_digest
+from splitwiper.store import ServerStore
 
 _LOOK = 0.2
 _log = logging.getLogger("splitwiper.service")
@@ -109,7 +109,7 @@ def _going_on() -> Iterator[None]:
 def _state(server: Server) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return what training depends on: the manifest, and the open requests."""
     open_requests = tuple((ticket.id, ticket.state) for ticket in server.store.waiting())
-    return manifest_digest(server.store.shards()), open_requests
+    return server.store.manifest(), open_requests
 
 
 def _quiet(server: Server, seconds: float, stop: threading.Event) -> bool:
