@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from federation.runs import halves, settings, three
 from shards import written
+from splitwiper import Federation
 from splitwiper.errors import CorruptError, NotFoundError
 from splitwiper.store import ModelRecord, ServerStore, exclusion, files, ledger, manifest_digest
 from splitwiper.store.replay import Replay
@@ -165,3 +169,32 @@ def test_a_shard_that_is_sent_again_keeps_its_file_unless_that_is_damaged(store:
     upload(store, "north", 1.0)
     assert store.shard("north").file != file and store.open(store.shard("north")).rows == 2
     assert len(ledger.entries(store.database)) == 2  # made, and one shard
+
+
+def test_looks_are_answered_from_memory_until_somebody_changes_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    here, other = ServerStore(tmp_path / "run" / "server"), fed._server.store
+    assert here.is_current() and here.manifest() == manifest_digest(here.shards()) and not here.waiting()
+    read = here.database.read
+
+    def refused(sql: str, values: Sequence[Any] = ()) -> Any:
+        assert "FROM seal" in sql, sql
+        return read(sql, values)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here.database, "read", refused)
+        assert here.is_current() and here.manifest() and not here.waiting()
+
+    before = here.manifest()
+    ticket = fed.submit("north", classes=["bird"])
+    assert [one.id for one in here.waiting()] == [ticket.id]
+    fed.settle()
+    assert here.is_current() and not here.waiting() and here.manifest() != before
+    with here.database.change() as db:
+        db.execute("UPDATE shards SET rows = rows + 1 WHERE client = 'south'")
+        assert here.manifest() == manifest_digest(here.shards())  # within a change, memory is of no use
+        assert not here.is_current()
+    assert not here.is_current() and not other.is_current() and other.manifest() == here.manifest()

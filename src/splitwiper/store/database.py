@@ -247,11 +247,13 @@ class Database:
         return int(text)
 
     def change_stamp(self) -> bytes | None:
-        """Return a value that differs after every change of a sealed database; None if there is no seal.
+        """Return a value that differs after every change of a sealed database.
 
-        If the connection was closed, it is closed again.
+        None if there is no seal, or within a change. If the connection was closed, it is closed again.
         """
         with self._alone:
+            if self._db is not None and self._db.in_transaction:
+                return None
             was_open = self._db is not None
             try:
                 self._follow()

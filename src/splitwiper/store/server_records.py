@@ -177,7 +177,7 @@ class ServerRecords(Store):
         """Return what was read earlier, if the database has not been changed since, by whichever process."""
         # the stamp first: what is read after it may already be newer, and the next look then reads it again
         stamp = self.database.change_stamp()
-        if stamp is None:  # nothing tells changes apart without a seal
+        if stamp is None:
             return read()
         if self._known[0] != stamp:
             self._known = stamp, {}
@@ -227,6 +227,9 @@ class ServerRecords(Store):
 
     def waiting(self) -> tuple[Ticket, ...]:
         """Return tickets that are not settled, oldest first."""
+        return self._until_changed("waiting", self._read_waiting)
+
+    def _read_waiting(self) -> tuple[Ticket, ...]:
         return tuple(Ticket(*row) for row in self.database.read(f"{_TICKETS} WHERE state != 'settled' ORDER BY rowid"))
 
     def receipt(self, ticket: str) -> Receipt:
