@@ -198,3 +198,22 @@ def test_looks_are_answered_from_memory_until_somebody_changes_the_database(
         assert here.manifest() == manifest_digest(here.shards())  # within a change, memory is of no use
         assert not here.is_current()
     assert not here.is_current() and not other.is_current() and other.manifest() == here.manifest()
+
+
+def test_what_others_are_labelled_with_is_read_once_each(tmp_path: Path) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    store = fed._server.store
+    labels = {shard.client: shard.labels for shard in store.shards()}
+    with store.database.change() as db:  # a second client with the labels of 'south'
+        db.execute("INSERT INTO clients VALUES ('east', 1)")
+        db.execute(
+            "INSERT INTO shards SELECT 'east', 'other', digest, rows, size, salt, labels, codebook, outputs, signed "
+            "FROM shards WHERE client = 'south'"
+        )
+    for client in ("north", "south", "west", "nobody"):
+        others = {held for name, held in labels.items() if name != client} | {labels["south"]}
+        found = list(store.codes_beside(client))
+        assert len(found) == len(others) and {held for _, _, held in found} == others
+    assert {(codebook, outputs) for codebook, outputs, _ in store.codes_beside("north")} == {("", 0)}
+    assert store.rows() == sum(shard.rows for shard in store.shards())

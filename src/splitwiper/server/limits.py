@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from splitwiper.errors import BusyError, DataError, QuotaError
-from splitwiper.store import ServerStore, ShardRecord, exclusion, ledger
-from splitwiper.wire import Shard, Statement
+from splitwiper.store import ServerStore, exclusion, ledger
+from splitwiper.wire import Label, Shard, Statement
 from splitwiper.wire.codecs import LARGEST
 
 
@@ -50,8 +50,8 @@ class ShardLimits:
                 "leave some out, or have the operator raise 'shard_rows'."
             )
 
-    def check_labels(self, client: str, shard: Shard, others: Sequence[ShardRecord]) -> None:
-        """Refuse more labels than a client, or the federation with the others' shards, may have; and long names."""
+    def check_labels(self, client: str, shard: Shard, others: AbstractSet[Label]) -> None:
+        """Refuse more labels than a client, or the federation with the others' labels, may have; and long names."""
         longest = max((len(label.task) + len(str(label.name)) for label in shard.labels), default=0)
         if longest > self.label_length:
             raise DataError(
@@ -63,7 +63,7 @@ class ShardLimits:
                 f"client {client!r} has {len(shard.labels)} labels, and {self.labels} of one client are accepted here: "
                 "merge some, or have the operator raise 'labels'."
             )
-        together = set(shard.labels).union(*(other.labels for other in others))
+        together = others | set(shard.labels)
         if len(together) > self.outputs:
             raise DataError(
                 f"with the {len(shard.labels)} labels of client {client!r} the federation would have "

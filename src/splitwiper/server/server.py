@@ -160,11 +160,13 @@ class Server:
 
     def _check_codes(self, client: str, shard: Shard, statement: Statement) -> None:
         """Refuse plain labels if others hide theirs, and codes outside the codebook that the client states."""
-        others = [other for other in self.store.shards() if other.client != client]
-        books = {(other.codebook, other.outputs) for other in others}
+        books, labels = set[tuple[str, int]](), set[Label]()
+        for codebook, outputs, held in self.store.codes_beside(client):
+            books.add((codebook, outputs))
+            labels.update(held)
         codes = range(statement.outputs)
         if not statement.codebook:
-            self.limits.check_labels(client, shard, others)
+            self.limits.check_labels(client, shard, labels)
             if any(codebook for codebook, _ in books):
                 raise DataError(
                     f"client {client!r} sent labels as they are, where the others hide theirs: it did not take part in "

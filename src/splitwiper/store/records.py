@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from splitwiper.errors import CorruptError, DataError, SplitWiperError
@@ -106,6 +107,7 @@ def hex_in(text: str) -> bytes:
         return bytes.fromhex(text)
 
 
+@lru_cache(maxsize=4096)  # many clients have the same labels, and parsing them takes most of the time of a look
 def labels_in(text: str) -> tuple[Label, ...]:
     """Parse labels from their stored text."""
     with _unaltered("a list of labels"):

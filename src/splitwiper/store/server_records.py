@@ -5,7 +5,7 @@ Nothing here changes anything. `splitwiper.store.server_store` has the changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -24,6 +24,7 @@ from splitwiper.store.records import (
     ModelRecord,
     ShardRecord,
     columns_in,
+    labels_in,
     manifest_digest,
     model_record,
     parsed,
@@ -32,7 +33,7 @@ from splitwiper.store.records import (
 )
 from splitwiper.store.relay import Relay
 from splitwiper.store.tensors import load_state
-from splitwiper.wire import Column, Receipt, Shard, Ticket, open_shard
+from splitwiper.wire import Column, Label, Receipt, Shard, Ticket, open_shard
 
 _T = TypeVar("_T")
 _OWN = """
@@ -41,6 +42,7 @@ CREATE TABLE shards (
   client TEXT PRIMARY KEY REFERENCES clients, file TEXT NOT NULL, digest TEXT NOT NULL, rows INTEGER NOT NULL,
   size INTEGER NOT NULL, salt BLOB NOT NULL, labels TEXT NOT NULL,
   codebook TEXT NOT NULL, outputs INTEGER NOT NULL, signed TEXT);
+CREATE INDEX shards_by_codes ON shards (codebook, outputs, labels);
 CREATE TABLE model (
   one INTEGER PRIMARY KEY CHECK (one = 1), file TEXT NOT NULL, digest TEXT NOT NULL, manifest TEXT NOT NULL,
   salt BLOB NOT NULL, labels TEXT NOT NULL, exact INTEGER NOT NULL, fingerprint TEXT NOT NULL,
@@ -52,6 +54,7 @@ CREATE TRIGGER epochs_go_with_the_model AFTER DELETE ON model BEGIN DELETE FROM 
 SCHEMA = "".join((_OWN, tickets.SCHEMA, ledger.SCHEMA, relay.SCHEMA))
 SHARDS = "SELECT s.*, c.generation FROM shards s JOIN clients c ON c.name = s.client"
 """The query for lines of the manifest."""
+_CODES = "SELECT codebook, outputs, labels FROM shards WHERE (codebook, outputs, labels)"
 _TICKETS = (
     "SELECT id, client, level, state, received, COALESCE(erased, ''), COALESCE(settled, ''), commitment FROM tickets"
 )
@@ -116,6 +119,21 @@ class ServerRecords(Store):
         """Return one client's shard, or None."""
         row = self.database.one(f"{SHARDS} WHERE client = ?", (client,))
         return None if row is None else shard_record(row)
+
+    def codes_beside(self, client: str) -> Iterator[tuple[str, int, tuple[Label, ...]]]:
+        """Yield what other clients' shards are labelled with, each once: codebook, number of codes, and labels.
+
+        However many shards have the same, it costs one look into the index.
+        """
+        last: tuple[Any, ...] = "", -1, ""
+        while row := self.database.one(f"{_CODES} > (?, ?, ?) ORDER BY codebook, outputs, labels LIMIT 1", last):
+            last = tuple(row)
+            if self.database.one(f"{_CODES} = (?, ?, ?) AND client != ? LIMIT 1", (*last, client)):
+                yield row["codebook"], row["outputs"], labels_in(row["labels"])
+
+    def rows(self) -> int:
+        """Return the number of rows of all shards."""
+        return int(self.database.read("SELECT COALESCE(SUM(rows), 0) FROM shards")[0][0])
 
     def knows(self, client: str) -> bool:
         """Return whether the server ever heard from a client."""

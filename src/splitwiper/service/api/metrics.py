@@ -50,7 +50,7 @@ class Metrics:
         server_store = server.store
         model, states = server_store.model(), [ticket.state for ticket in server_store.tickets()]
         self._clients.set(len(server_store.clients()))
-        self._rows.set(sum(shard.rows for shard in server_store.shards()))
+        self._rows.set(server_store.rows())
         for state in ("accepted", "erased"):
             self._open.labels(state).set(states.count(state))
         self._model.set(model is not None)

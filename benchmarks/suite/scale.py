@@ -1,10 +1,11 @@
-"""What a service asks of its database several times a second, with many clients: seconds of the processor per look."""
+"""Many clients on one machine: the processor's time for a look at the state, and for accepting a shard."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +16,10 @@ import torch
 from torch import nn
 
 from benchmarks.harness import Check, Result
-from splitwiper import ClientConfig, Config, Federation, Label, ServerConfig, split
+from splitwiper import ClientConfig, Config, Federation, Halves, Label, ServerConfig, split
+from splitwiper.server import Server
 from splitwiper.store import ServerStore, manifest_digest
+from splitwiper.wire import Spent, Statement
 
 _LOOKS = 200
 
@@ -32,9 +35,10 @@ def run(*, quick: bool) -> Iterator[Result]:
                     db.execute("UPDATE shards SET rows = rows + 1 WHERE client = 'client-000001'")
                 after.append(_seconds(store.is_current))
                 look.append(_seconds(store.is_current, _LOOKS))
+            accept = [_accepted(Path(folder)) for _ in range(3)]
             assert store.manifest() == manifest_digest(store.shards())  # noqa: S101
             store.database.close()
-        values = {"a look": min(look), "the first look after a change": min(after)}
+        values = {"a look": min(look), "the first look after a change": min(after), "accept": min(accept)}
         yield Result(
             {"clients": clients, "quick": quick},
             values,
@@ -51,16 +55,36 @@ def run(*, quick: bool) -> Iterator[Result]:
                     f"{1000 * min(after):.1f} ms",
                     True,
                 ),
+                Check(f"accepting a shard, with {clients:,} clients", "reported", f"{1000 * min(accept):.1f} ms", True),
             ],
         )
 
 
-def _store(folder: Path, clients: int) -> ServerStore:
-    """Return a server's store whose database lists the shards of so many clients, without their files."""
+def _accepted(folder: Path) -> float:
+    """Return the time for accepting a client's shard in place of its earlier one."""
+    server = Server(ServerStore(folder / "run" / "server"), _halves().server)
+    record = server.store.shard("first")
+    assert record is not None  # noqa: S101
+    copy = folder / "copy"
+    shutil.copy(server.store.blobs.path("shards", record.file), copy)
+    salt = secrets.token_hex(32)
+    statement = Statement(config="c" * 64, initial="i" * 64, key="k" * 64, fingerprint={}, salt=salt, spent=Spent())
+    try:
+        return _seconds(lambda: server.upload("first", copy, statement))
+    finally:
+        server.store.database.close()
+
+
+def _halves() -> Halves:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    halves = split(net, at="1", example=torch.zeros(1, 4))
-    fed = Federation(folder / "run", halves, Config(server=ServerConfig(epochs=1), client=ClientConfig(epochs=1)))
+    return split(net, at="1", example=torch.zeros(1, 4))
+
+
+def _store(folder: Path, clients: int) -> ServerStore:
+    """Return a server's store whose database lists the shards of so many clients, without their files."""
+    config = Config(server=ServerConfig(epochs=1), client=ClientConfig(epochs=1))
+    fed = Federation(folder / "run", _halves(), config)
     fed.learn({"first": (np.eye(4, dtype=np.float32), np.array(["cat", "dog", "cat", "dog"]))})
     store = ServerStore(folder / "run" / "server")
     labels = json.dumps([Label("", "cat").text, Label("", "dog").text])
