@@ -65,7 +65,7 @@ def _accepted(folder: Path) -> float:
     server = Server(ServerStore(folder / "run" / "server"), _halves().server)
     record = server.store.shard("first")
     assert record is not None  # noqa: S101
-    copy = folder / "copy"
+    copy = folder / secrets.token_hex(4)
     shutil.copy(server.store.blobs.path("shards", record.file), copy)
     salt = secrets.token_hex(32)
     statement = Statement(config="c" * 64, initial="i" * 64, key="k" * 64, fingerprint={}, salt=salt, spent=Spent())
