@@ -59,9 +59,14 @@ class Ghostly(nn.Module):
     """Mixed into the class of a module that has a role."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle the module by its own class: the class with the role exists in one process only."""
-        state: Any = self.__getstate__()  # type: ignore[no-untyped-call]
-        return _new, (type(self).__mro__[2],), state
+        """Copy and pickle the module as its own class does, by that class: this one exists in one process only."""
+        reduced: Any = super().__reduce_ex__(protocol)
+        kind = type(self)
+        base: Any = kind.__mro__[2]
+        if isinstance(reduced, str) or kind is not _ghostly(base):  # a class that was derived from it since
+            return reduced
+        make, given, *rest = reduced
+        return (_made, (base, *(base if one is kind else one for one in (make, *given))), *rest)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Play the module's role while a half runs; otherwise call it."""
@@ -256,7 +261,7 @@ def _ghostly(base: Any) -> Any:
     return type(base.__name__, (Ghostly, base), {"__module__": base.__module__})
 
 
-def _new(base: Any) -> Any:
-    """Return an empty module of a class, with a role, to be filled from a pickle."""
-    kind = _ghostly(base)
-    return kind.__new__(kind)
+def _made(base: Any, *reduced: Any) -> Any:
+    """Return what a function makes of its arguments, with the class of modules with a role in place of their own."""
+    make, *given = (_ghostly(base) if one is base else one for one in reduced)
+    return make(*given)
