@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -17,9 +18,11 @@ from engines.sharing import inputs_of, learned, net, settings, states
 from federation.runs import three
 from splitwiper import Federation, split
 from splitwiper.engines import make_engine
+from splitwiper.engines.job import Job
 from splitwiper.engines.torchrun import Torchrun
 from splitwiper.errors import ConfigError
 from splitwiper.server.training import Local, TrainingInputs
+from splitwiper.store import files
 from splitwiper.training.stepping import State
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="torchrun's processes are found in /proc")
@@ -149,3 +152,75 @@ def test_engines_that_cannot_be_meant() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             make_engine(name, ranks)
+    with pytest.raises(ConfigError, match="not a list of words"):
+        make_engine("splitwiper.engines.torchrun:Torchrun", 2, {"command": "srun torchrun"})
+
+
+def test_a_network_that_the_program_itself_defines_is_refused(inputs: TrainingInputs, tmp_path: Path) -> None:
+    program = (
+        "from engines.test_torchrun import *\n"
+        "class Mine(nn.ReLU): pass\n"
+        "layers = nn.Linear(6, 8), nn.ReLU(), Mine(), nn.Linear(8, 3)\n"
+        "halves = split(nn.Sequential(*layers), at='1', example=torch.zeros(1, 6))\n"
+        f"Federation({str(tmp_path / 'run')!r}, halves, settings(), engine=Torchrun(2)).learn(three())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert "ConfigError: the network cannot be sent to another process" in done.stderr
+    assert not list((tmp_path / "run" / "server" / "incoming").iterdir())
+
+
+def test_modules_are_found_at_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, layer in (("first", "Tanh"), ("here", "ReLU")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "ward_net.py").write_text(f"from torch import nn\nclass Middle(nn.{layer}): pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "first"))
+    monkeypatch.chdir(tmp_path / "here")
+    middle = importlib.import_module("ward_net").Middle()
+    torch.manual_seed(0)
+    halves = split(
+        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), middle, nn.Linear(8, 3)), at="1", example=torch.zeros(1, 6)
+    )
+    fed = Federation(tmp_path / "run", halves, settings())
+    fed.learn(three())
+    assert states(Torchrun(2), inputs_of(fed), tmp_path) == states(Local(), inputs_of(fed), tmp_path)
+
+
+def test_why_processes_ended_is_said(inputs: TrainingInputs, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "output").write_text(
+        "Traceback\n[rank1]: ValueError: of this\nRuntimeError: closed\nE1 api] failed (exitcode: 1)\n=====\n"
+    )
+    assert Job(tmp_path).last_words() == "[rank1]: ValueError: of this"
+    with (tmp_path / "output").open("a") as file:
+        file.write("E1 api] failed (exitcode: -9) local_rank: 1\n=====\n")
+    assert Job(tmp_path).last_words() == "failed (exitcode: -9) local_rank: 1"
+    absent = Torchrun(2, ["/no/such/torchrun"])
+    assert absent.train(inputs, folder=tmp_path).losses == Local().train(inputs, folder=tmp_path).losses
+    assert "/no/such/torchrun cannot be started" in caplog.text
+
+
+def test_an_erased_job_does_not_come_back(inputs: TrainingInputs, tmp_path: Path) -> None:
+    job = Job(tmp_path / "job")
+    job.folder.mkdir()
+    assert not job.is_wanted()
+    with files.locked(job.folder):
+        assert job.is_wanted()
+    files.erase_folder(job.folder)
+    assert not job.is_wanted()
+    with pytest.raises(FileNotFoundError):
+        job.put_state("state-1", {"net/weight": torch.zeros(2)})
+    with pytest.raises(FileNotFoundError):
+        job.report(state=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_erased_though_a_process_still_writes(tmp_path: Path) -> None:
+    program = "import sys, time\nend = time.time() + 2\nwhile time.time() < end: open(sys.argv[1], 'w').close()\n"
+    folder = tmp_path / "job"
+    folder.mkdir()
+    process = subprocess.Popen([sys.executable, "-c", program, str(folder / "state")], stderr=subprocess.DEVNULL)
+    while not (folder / "state").exists():
+        time.sleep(0.01)
+    files.erase_folder(folder)
+    process.wait()
+    assert not folder.exists()

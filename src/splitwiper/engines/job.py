@@ -5,10 +5,11 @@ The folder is as secret as the shards: only the server's own processes may read 
 
 from __future__ import annotations
 
+import io
 import json
-import time
+import pickle
+import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from splitwiper.errors import ConfigError, StoreError
+from splitwiper.errors import BusyError, ConfigError
 from splitwiper.server.training import TrainingInputs, Warm
 from splitwiper.store import files
-from splitwiper.store.tensors import load_state, save_state
+from splitwiper.store.tensors import as_bytes, load_state
 from splitwiper.wire import open_shard
 
-_TRIES = 50
+_LAST_WORDS = (r"failed \(exitcode: -\d+\)", r"^(?:\[rank\d+\]: )?[\w.]*Error: ", r"^.*\w.*\Z")
+"""What says best why processes ended: a signal, or the first of their errors, or else the last line."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +48,18 @@ class Job:
             ConfigError: the network cannot be sent to another process.
         """
         plain = replace(inputs, shards=()), [shard.path for shard in inputs.shards], warm, fingerprint, states
+        pickled = io.BytesIO()
         try:
-            with (self.folder / "inputs").open("wb") as file:
-                torch.save(plain, file)
-        except OSError:
-            raise
+            torch.save(plain, pickled)
+            if b"c__main__\n" in pickled.getvalue():  # so a pickle names what the program itself defines
+                raise pickle.PicklingError("other processes cannot import what the program itself defines")
         except Exception as problem:  # whatever pickling the user's modules raises
             raise ConfigError(
                 f"the network cannot be sent to another process ({problem}): define its classes in a module that can "
                 "be imported, or use engine = 'local'."
             ) from problem
+        with files.atomic_file(self.folder / "inputs") as file:
+            file.write(pickled.getvalue())
 
     def read(self) -> tuple[TrainingInputs, Warm | None, dict[str, str], bool]:
         """Return what `write` wrote, with the shards opened."""
@@ -78,13 +82,21 @@ class Job:
         yield from map(json.loads, lines[known:])
 
     def last_words(self) -> str:
-        """Return the last line that the processes printed."""
-        text = (self.folder / "output").read_text(encoding="utf-8", errors="replace")
-        return text.strip().rpartition("\n")[2][:200]
+        """Return the line of what the processes printed that says best why they ended."""
+        text = (self.folder / "output").read_text(encoding="utf-8", errors="replace").strip()
+        for pattern in _LAST_WORDS:
+            if found := re.search(rf"{pattern}.*", text, re.MULTILINE):
+                return found[0][:200]
+        return ""
 
     def put_state(self, name: str, state: dict[str, Tensor]) -> None:
-        """Write a state; it is complete once an event says that it is there."""
-        save_state(self.folder / name, state)
+        """Write a state; it is complete once an event says that it is there.
+
+        Raises:
+            FileNotFoundError: the folder was erased; it must not come into being again, with what nobody would erase.
+        """
+        with (self.folder / name).open("xb") as file:
+            file.write(as_bytes(state))
 
     def take_state(self, name: str) -> dict[str, Tensor]:
         """Read a state, and erase it."""
@@ -98,11 +110,12 @@ class Job:
             if path.name != "inputs":
                 files.erase(path)
 
-    def erase(self) -> None:
-        """Erase the folder. Processes that are just being killed may still write to it for a moment."""
-        for _ in range(_TRIES - 1):
-            with suppress(OSError, StoreError):
-                files.erase_folder(self.folder)
-                return
-            time.sleep(0.1)
-        files.erase_folder(self.folder)
+    def is_wanted(self) -> bool:
+        """Return whether the process that wants the result is still there: it has the folder locked."""
+        if not self.folder.is_dir():
+            return False
+        try:
+            with files.locked(self.folder, busy="wanted"):
+                return False
+        except BusyError:
+            return True

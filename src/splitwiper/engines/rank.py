@@ -16,10 +16,9 @@ from torch import Tensor
 
 from splitwiper import numerics
 from splitwiper.engines.job import Job
-from splitwiper.errors import BusyError, ConfigError, SplitWiperError, TrainingError
+from splitwiper.errors import ConfigError, ResourceError, TrainingError
 from splitwiper.seeding import state_digest
 from splitwiper.server.training import train
-from splitwiper.store import files
 from splitwiper.training.lanes import TreeSum
 from splitwiper.training.stepping import State
 
@@ -74,6 +73,9 @@ def main(folder: str) -> None:
         local = int(os.environ["LOCAL_RANK"])
         os.environ["CUDA_VISIBLE_DEVICES"] = seen[local] if local < len(seen) and seen[local] else str(local)
     numerics.prepare(inputs.config.numerics)
+    # before the others are met: if a process has no such device, it ends, and torchrun ends the others
+    device = numerics.pick_device(inputs.config.device)
+    found = numerics.fingerprint(device, inputs.config.threads, inputs.config.numerics)
     dist.init_process_group("nccl" if on_gpu else "gloo")
     team, asked = Ranks(), time.monotonic()
     first = team.rank == 0
@@ -93,23 +95,16 @@ def main(folder: str) -> None:
         nonlocal asked
         if first and time.monotonic() - asked > _EVERY:
             asked = time.monotonic()
-            try:
-                with files.locked(job.folder, busy="wanted"):
-                    sys.exit("nobody waits for the result any more")
-            except BusyError:
-                pass
+            if not job.is_wanted():
+                sys.exit("nobody waits for the result any more")
 
     try:
-        _check(
-            team,
-            expected,
-            numerics.fingerprint(
-                numerics.pick_device(inputs.config.device), inputs.config.threads, inputs.config.numerics
-            ),
-        )
+        _check(team, expected, found)
         with numerics.isolated_call():
             trained = train(inputs, warm=warm, on_epoch=on_epoch, on_state=on_state, on_step=on_step, team=team)
-    except SplitWiperError as problem:
+    except (ConfigError, TrainingError) as problem:
+        if isinstance(problem, ResourceError):
+            raise  # half as many may find enough
         if first:
             job.report(error=type(problem).__name__, message=str(problem))
         return

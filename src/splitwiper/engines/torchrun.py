@@ -30,8 +30,8 @@ _PATIENCE = 10.0
 class Torchrun:
     """Shares each batch's lanes among processes that torchrun starts.
 
-    If one of them is killed, or they cannot be started, the training starts over with half as many, down to this
-    process alone: the same bits, later.
+    If one of them is killed, or they cannot be started, or lack memory or room for their files, the training starts
+    over with half as many, down to this process alone: the same bits, later.
 
     Args:
         ranks: the largest number of processes. A training uses as many of them as it has lanes, rounded down to a
@@ -41,6 +41,8 @@ class Torchrun:
     """
 
     def __init__(self, ranks: int, command: Sequence[str] = ()) -> None:
+        if isinstance(command, str) or not all(isinstance(word, str) for word in command):
+            raise ConfigError(f"command = {command!r} is not a list of words.")
         self._ranks = ranks
         self._command = tuple(command) or (
             sys.executable,
@@ -114,7 +116,7 @@ def _job(folder: Path) -> Iterator[Job]:
         with files.locked(path):
             yield job
     finally:
-        job.erase()
+        files.erase_folder(path)
 
 
 @contextmanager
@@ -122,20 +124,25 @@ def _started(command: Sequence[str], job: Job, inputs: TrainingInputs) -> Iterat
     """Start processes, and end them and all that they started when the block is left."""
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # the network's module may lie anywhere
+        # the network's module may lie anywhere, and must be found at the same place: not first in the current folder
+        "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path),
+        "PYTHONSAFEPATH": "1",
         # torchrun would choose 1, and the numerics of this process count
         "OMP_NUM_THREADS": str(thread_count(inputs.config.threads, inputs.config.numerics)),
     }
     with (job.folder / "output").open("wb") as output:
         # a group of its own: an interrupt from the terminal reaches this process alone, which ends the others
-        process = subprocess.Popen(  # noqa: S603
-            [*command, "-m", "splitwiper.engines.rank", str(job.folder)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            process_group=0,
-        )
+        try:
+            process = subprocess.Popen(  # noqa: S603
+                [*command, "-m", "splitwiper.engines.rank", str(job.folder)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                process_group=0,
+            )
+        except OSError as problem:
+            raise _Lost(f"{command[0]} cannot be started ({problem})") from problem
     try:
         yield process
     finally:

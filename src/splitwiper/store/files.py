@@ -27,6 +27,8 @@ TEMPORARY = ".tmp-"
 _DAY = 86_400
 PIECE = 1 << 24
 """Bytes per piece of a digest, see `file_digest`."""
+_TRIES = 50
+"""Attempts to erase a folder that others write to."""
 _watcher: Callable[[str, Path], None] | None = None
 
 
@@ -201,11 +203,21 @@ def erase(path: Path) -> None:
 
 
 def erase_folder(folder: Path) -> None:
-    """Remove a folder of files durably, and the files first. A missing one is fine."""
-    if folder.is_dir() and not folder.is_symlink():
-        for path in sorted(folder.iterdir()):
-            erase(path)
-    erase(folder)
+    """Remove a folder of files durably, and the files first. A missing one is fine, and so is a file in its place.
+
+    Processes that are just ending may still write to it for a moment, so it is tried for some seconds.
+    """
+    for left in reversed(range(_TRIES)):
+        is_folder = folder.is_dir() and not folder.is_symlink()
+        try:
+            for path in sorted(folder.iterdir()) if is_folder else ():
+                erase(path)
+            erase(folder)
+            return
+        except OSError:
+            if not (is_folder and left):
+                raise
+            time.sleep(0.1)
 
 
 def listed(folder: Path) -> list[Path]:

@@ -17,9 +17,14 @@ from splitwiper.store import files
 
 
 def save_state(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write tensors atomically; tensors that share storage in memory are written separately."""
+    """Write tensors atomically."""
+    files.write_bytes(path, as_bytes(state, metadata))
+
+
+def as_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return the content of a file of tensors; tensors that share storage in memory are written separately."""
     plain = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
-    files.write_bytes(path, safetensors.torch.save(plain, dict(metadata) if metadata else None))
+    return safetensors.torch.save(plain, dict(metadata) if metadata else None)
 
 
 def load_state(
