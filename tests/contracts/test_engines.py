@@ -11,8 +11,9 @@ from engines.sharing import inputs_of, learned, net, states
 from federation.runs import assert_same, three, without
 from splitwiper import Federation
 from splitwiper.engines import make_engine
-from splitwiper.errors import UntrainableError
-from splitwiper.server.training import Engine, Local, TrainingInputs
+from splitwiper.errors import BusyError, UntrainableError
+from splitwiper.server.training import Engine, Local, TrainedServerHalf, TrainingInputs
+from splitwiper.store import exclusion
 
 pytestmark = pytest.mark.computes
 
@@ -60,3 +61,17 @@ def test_a_run_forgets_with_it_and_verifies_without(engine: Engine, tmp_path: Pa
     never = alone.twin(tmp_path / "never")
     never.learn({**data, "north": without(data["north"], data["north"][1] != "bird")})
     assert_same(alone, never)
+
+
+def test_a_fault_of_an_engine_takes_nobodys_rows(tmp_path: Path) -> None:
+    class Broken:
+        def train(self, inputs: TrainingInputs, **rest: object) -> TrainedServerHalf:
+            raise UntrainableError("server training: a batch of 64 rows could not be computed (libfast.so not found).")
+
+    learned(tmp_path / "run")
+    fed = Federation(tmp_path / "run", net(), engine=Broken())
+    with pytest.raises(BusyError, match="fails with this engine"):
+        fed.unlearn("north", classes=["bird"])
+    assert set(fed._server.store.clients()) == {"north", "south", "west"}
+    assert all(exclusion.taken_away(fed._server.store, name) is None for name in ("north", "south", "west"))
+    assert Federation(fed.path, net()).settle()

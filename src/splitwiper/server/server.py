@@ -303,11 +303,14 @@ class Server:
     def _fails_again(self, shards: Sequence[ShardRecord], problem: UntrainableError) -> bool:
         """Return whether training on shards fails as it did; False if shards changed meanwhile.
 
+        It is tried in this process: a fault of the machines that an engine uses must not erase anything.
+
         Raises:
             BusyError: it does not fail in the same way. A fault that does not repeat must not erase anything.
         """
         try:
-            self.compute(shards, warm=self.warm_start(), on_step=StopIfShardsChange(self.store, shards))
+            stop = StopIfShardsChange(self.store, shards)
+            train(self.inputs(shards), warm=self.warm_start(), on_epoch=self._on_epoch, on_step=stop)
         except UntrainableError as again:
             if same_fault(problem, again):
                 return True
@@ -315,7 +318,12 @@ class Server:
             if self.store.shards() != shards:
                 return False
             raise
-        raise disturbed("server training") from problem
+        if isinstance(self._engine, Local):
+            raise disturbed("server training") from problem
+        raise BusyError(
+            f"server training fails with this engine ({problem}), and otherwise or not at all in this process: look at "
+            "the machines that it uses, or train with engine = 'local'; then call again."
+        ) from problem
 
     def _is_whole(self, model: ModelRecord | None) -> bool:
         """Return whether the model in use, if any, can be read; if not, it is trained again."""
