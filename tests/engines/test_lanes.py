@@ -182,6 +182,21 @@ def test_a_count_of_rows_cannot_be_shared() -> None:
         Lanes(net, 4, Alone()).backward(batch(100), backward(net), Stream(1, "noise"))
 
 
+def test_large_counts_are_not_mistaken_for_equal_ones() -> None:
+    class Summing(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(6, 4)
+            self.register_buffer("total", torch.tensor(0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.total += 10000 + (x[0, 0] == batch(100)["x"][0, 0]).long()  # 10001, 10000: their squares are rounded
+            return super().forward(x)
+
+    net = Summing()
+    with pytest.raises(TrainingError, match="set lanes = 1"):
+        Lanes(net, 2, Alone()).backward(batch(100), backward(net), Stream(1, "noise"))
+
+
 def test_forgetting_with_lanes_is_exact(tmp_path: object) -> None:
     config = Config(
         seed=5,

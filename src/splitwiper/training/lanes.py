@@ -194,7 +194,7 @@ class Lanes:
             if buffer.is_floating_point():
                 pieces.append(buffer.detach().reshape(-1))
             else:
-                added = buffer.long().reshape(-1) - value.long().reshape(-1)
+                added = (buffer.long() - value.long()).double().reshape(-1)
                 pieces += [added, added * added]
             changed.append((buffer.detach() != value).any().reshape(1))
         pieces += [loss.detach().reshape(1), torch.tensor(flags, device=loss.device), *changed]
@@ -223,7 +223,8 @@ class Lanes:
                 buffer.copy_(value)
             elif square is None:
                 buffer.copy_(mean)
-            elif torch.equal(mean * mean, square):  # only if all lanes added the same
+            elif torch.equal(mean * mean, square) and (square * used < 2 / torch.finfo(self._dtype).eps).all():
+                # only if all lanes added the same; larger numbers are rounded, and equal by chance
                 buffer.copy_(value.long() + mean.long())
             else:
                 raise TrainingError(
