@@ -9,6 +9,7 @@ import pytest
 from splitwiper import Config
 from splitwiper.errors import ConfigError, InputError
 from splitwiper.server import Server
+from splitwiper.service.running import serve
 from splitwiper.service.storing import open_store, read_server
 from splitwiper.store import ServerStore
 
@@ -52,3 +53,23 @@ def test_between_organisations_training_keeps_a_transcript(tmp_path: Path, text:
 def test_wrong_types_are_told(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=r"server.toml: server.*must be"):
         read_server(file(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("service", "words"),
+    [
+        ("ranks = 2", "takes neither ranks nor settings"),
+        ('engine = "torchrun"\nranks = 0', "ranks = 0"),
+        (
+            'engine = "splitwiper.engines.torchrun:Torchrun"\nengine_args = {comand = ["srun"]}',
+            "does not take the settings",
+        ),
+    ],
+)
+def test_an_engine_that_cannot_be_is_refused_before_anything_is_served(
+    tmp_path: Path, service: str, words: str
+) -> None:
+    path = file(tmp_path, f'[service]\nidentity = "tokens"\n{service}\n{MODEL}')
+    with pytest.raises(ConfigError, match=words):
+        serve(tmp_path / "store", read_server(path), config=path, ready=lambda _: pytest.fail("it serves"))
+    assert not (tmp_path / "store").exists()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from splitwiper.engines import make_engine
 from splitwiper.errors import FencedError, SplitWiperError
 from splitwiper.service.api import Service, create_app
 from splitwiper.service.connections.access import Authenticator
@@ -37,11 +38,12 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
 
     Raises:
         BusyError: another process serves this store.
-        ConfigError: the address is taken.
+        ConfigError: the address is taken, or there is no such engine.
         FencedError: another process took the store over, after this one had been suspended for long.
     """
     wanted, certs = settings.service, settings.certs()
     tokens = wanted.identity == "tokens"
+    make_engine(wanted.engine, wanted.ranks, wanted.engine_args)  # refused here, and not by every worker to come
     halves = open_store(root, settings)
     authenticator = Authenticator(tokens=Tokens(certs)) if tokens else Authenticator(trust=Trust(certs))
     sockets = listen(wanted.host, wanted.port)
