@@ -95,7 +95,9 @@ class Torchrun:
                     if result := _taken(job, event, inputs, on_epoch, on_state):
                         return result
                 if ended:
-                    raise _Lost(f"{ranks} processes ended without a result ({job.last_words() or process.returncode})")
+                    code = process.returncode  # negative after a signal, before which nobody said why
+                    why = (job.last_words() if code >= 0 else "") or f"exit code {code}"
+                    raise _Lost(f"{ranks} processes ended without a result ({why})")
                 if on_step:
                     on_step()
                 time.sleep(_EVERY)
