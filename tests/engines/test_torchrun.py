@@ -224,3 +224,21 @@ def test_a_folder_is_erased_though_a_process_still_writes(tmp_path: Path) -> Non
     files.erase_folder(folder)
     process.wait()
     assert not folder.exists()
+
+
+def test_a_lack_of_memory_leads_to_fewer_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "large_net.py").write_text(
+        "import os\n"
+        "from torch import nn\n"
+        "class Large(nn.Tanh):\n"
+        "    def forward(self, x):\n"
+        "        if os.environ.get('WORLD_SIZE', '1') != '1':\n"
+        "            raise MemoryError('not enough memory')\n"
+        "        return super().forward(x)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    large = importlib.import_module("large_net").Large()
+    torch.manual_seed(0)
+    halves = split(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), large, nn.Linear(8, 3)), at="1", example=torch.zeros(1, 6))
+    fed = Federation(tmp_path / "run", halves, settings(), engine=Torchrun(2))
+    assert fed.learn(three()).losses
