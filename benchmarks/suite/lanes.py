@@ -70,6 +70,6 @@ def _inputs(root: Path, lanes: int, epochs: int, rows: int) -> TrainingInputs:
 def _trained(inputs: TrainingInputs, ranks: int, folder: Path) -> tuple[float, str]:
     """Seconds of an epoch, without the first, and the digest of the result."""
     ends: list[float] = []
-    engine = make_engine("torchrun", ranks) if ranks > 1 else make_engine()
+    engine = make_engine("distributed", ranks) if ranks > 1 else make_engine()
     trained = engine.train(inputs, folder=folder, on_epoch=lambda *_: ends.append(time.perf_counter()))
     return (ends[-1] - ends[0]) / (len(ends) - 1), state_digest(trained.state)

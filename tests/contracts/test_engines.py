@@ -23,7 +23,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> TrainingInputs:
     return inputs_of(learned(tmp_path_factory.mktemp("runs") / "run"))
 
 
-@pytest.fixture(params=[("local", 1), ("torchrun", 2), ("other-process", 1)], ids=lambda kind: kind[0])
+@pytest.fixture(params=[("local", 1), ("distributed", 2), ("other-process", 1)], ids=lambda kind: kind[0])
 def engine(request: pytest.FixtureRequest) -> Engine:
     return make_engine(*request.param)
 

@@ -59,9 +59,9 @@ def test_wrong_types_are_told(tmp_path: Path, text: str) -> None:
     ("service", "words"),
     [
         ("ranks = 2", "takes neither ranks nor settings"),
-        ('engine = "torchrun"\nranks = 0', "ranks = 0"),
+        ('engine = "distributed"\nranks = 0', "ranks = 0"),
         (
-            'engine = "splitwiper.engines.torchrun:Torchrun"\nengine_args = {comand = ["srun"]}',
+            'engine = "splitwiper.engines.distributed:Distributed"\nengine_args = {comand = ["srun"]}',
             "does not take the settings",
         ),
     ],

@@ -1,6 +1,6 @@
 """Engines: what computes the trainings of a server half.
 
-`splitwiper.server.training.Engine` is the interface. ``local`` trains in this process, and ``torchrun`` in several,
+`splitwiper.server.training.Engine` is the interface. ``local`` trains in this process, and ``distributed`` in several,
 which share each batch's lanes (see `splitwiper.training.lanes`). Others come from outside the package.
 """
 
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from splitwiper import extensions
-from splitwiper.engines.torchrun import Torchrun
+from splitwiper.engines.distributed import Distributed
 from splitwiper.errors import ConfigError
 from splitwiper.server.training import Engine, Local
 
 GROUP = "splitwiper.engines"
-BUILT_IN = ("local", "torchrun")
+BUILT_IN = ("local", "distributed")
 
 
 def make_engine(name: str = "local", ranks: int = 1, settings: Mapping[str, Any] | None = None) -> Engine:
@@ -30,7 +30,7 @@ def make_engine(name: str = "local", ranks: int = 1, settings: Mapping[str, Any]
         if settings or ranks > 1:
             raise ConfigError("engine = 'local' trains in this process alone, and takes neither ranks nor settings.")
         return Local()
-    if name == "torchrun":
-        name = f"{Torchrun.__module__}:{Torchrun.__qualname__}"
+    if name == "distributed":
+        name = f"{Distributed.__module__}:{Distributed.__qualname__}"
     engine: Engine = extensions.make(extensions.path_of(GROUP, name), settings or {}, ranks=ranks)
     return engine

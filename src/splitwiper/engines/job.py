@@ -23,6 +23,8 @@ from splitwiper.store import files
 from splitwiper.store.tensors import as_bytes, load_state
 from splitwiper.wire import open_shard
 
+HERE = "SPLITWIPER_RANKS_HERE"
+"""The variable that says that all processes of a training are on this machine."""
 _LAST_WORDS = (r"failed \(exitcode: -\d+\)", r"^(?:\[rank\d+\]: )?[\w.]*Error: ", r"^.*\w.*\Z")
 """What says best why processes ended: a signal, or the first of their errors, or else the last line."""
 

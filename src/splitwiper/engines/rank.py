@@ -1,4 +1,4 @@
-"""One of the processes that share a training: ``torchrun … -m splitwiper.engines.rank JOB``."""
+"""One of the processes that share a training: ``python -m splitwiper.engines.rank JOB``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from splitwiper import numerics
-from splitwiper.engines.job import Job
+from splitwiper.engines.job import HERE, Job
 from splitwiper.errors import ConfigError, ResourceError, TrainingError
 from splitwiper.seeding import state_digest
 from splitwiper.server.training import train
@@ -73,10 +73,10 @@ def main(folder: str) -> None:
         local = int(os.environ["LOCAL_RANK"])
         os.environ["CUDA_VISIBLE_DEVICES"] = seen[local] if local < len(seen) and seen[local] else str(local)
     numerics.prepare(inputs.config.numerics)
-    # before the others are met: if a process has no such device, it ends, and torchrun ends the others
+    # before the others are met: if a process has no such device, it ends, and so do the others
     device = numerics.pick_device(inputs.config.device)
     found = numerics.fingerprint(device, inputs.config.threads, inputs.config.numerics)
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    _meet(job, "nccl" if on_gpu else "gloo")
     team, asked = Ranks(), time.monotonic()
     first = team.rank == 0
 
@@ -114,8 +114,18 @@ def main(folder: str) -> None:
     dist.destroy_process_group()
 
 
+def _meet(job: Job, backend: str) -> None:
+    """Join the other processes: through a file of the job if all are on this machine, else where torchrun says."""
+    if HERE in os.environ:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        meeting = f"file://{job.folder / f'meeting-{size}'}"
+        dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=size)
+    else:
+        dist.init_process_group(backend)
+
+
 def _end_with_parent() -> None:
-    """Have this process killed when torchrun ends: it would wait for the other processes for half an hour."""
+    """Have this process killed when the one that started it ends: it would wait for the others for half an hour."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -36,9 +36,9 @@ class ServiceConfig:
     """The encoding of clients' activations; fixed when the store is made. All clients set the same."""
     codec_args: Mapping[str, Any] = part_args()
     """The settings of a codec that is not built in, by keyword."""
-    engine: str = part("splitwiper.engines", ("local", "torchrun"))
-    """What computes trainings: the worker's own process; with 'torchrun' several processes, on one machine or many; or
-    an engine of your own as ``package.module:name``. No bit depends on it."""
+    engine: str = part("splitwiper.engines", ("local", "distributed"))
+    """What computes trainings: 'local', the worker's own process; 'distributed', several processes on one machine or
+    many; or an engine of your own as ``package.module:name``. No bit depends on it."""
     engine_args: Mapping[str, Any] = part_args()
     """The settings of an engine that is not built in, by keyword."""
     ranks: int = 1

@@ -1,4 +1,4 @@
-"""The engine that shares a training's lanes among processes, on one machine or many, started by torchrun."""
+"""The engine that shares a training's lanes among processes, on one machine or, started by torchrun, on many."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from splitwiper.engines.job import Job
+from splitwiper.engines.job import HERE, Job
 from splitwiper.errors import ConfigError, TrainingError, UntrainableError
 from splitwiper.numerics import fingerprint, pick_device, thread_count
 from splitwiper.server.training import Local, TrainedServerHalf, TrainingInputs, Warm
@@ -27,8 +27,10 @@ _PATIENCE = 10.0
 """Seconds that processes have to end after they were told to."""
 
 
-class Torchrun:
-    """Shares each batch's lanes among processes that torchrun starts.
+class Distributed:
+    """Shares each batch's lanes among processes, which exchange tensors by `torch.distributed`.
+
+    Without a command they are started on this machine, and reach each other over loopback only.
 
     If one of them is killed, or they cannot be started, or lack memory or room for their files, the training starts
     over with half as many, down to this process alone: the same bits, later.
@@ -36,18 +38,15 @@ class Torchrun:
     Args:
         ranks: the largest number of processes. A training uses as many of them as it has lanes, rounded down to a
             power of two.
-        command: how to start the processes, for more than one machine or a cluster's scheduler: the words before
-            ``-m``, with ``{ranks}`` for their number. Every machine must see the server's folder at the same path.
+        command: how to start the processes on more than one machine: torchrun, or a cluster's scheduler with it; the
+            words before ``-m``, with ``{ranks}`` for their number. Every machine must see the server's folder at the
+            same path. torchrun opens ports on all addresses, by which others can run code.
     """
 
     def __init__(self, ranks: int, command: Sequence[str] = ()) -> None:
         if isinstance(command, str) or not all(isinstance(word, str) for word in command):
             raise ConfigError(f"command = {command!r} is not a list of words.")
-        self._ranks = ranks
-        self._command = tuple(command) or (
-            sys.executable,
-            *("-m", "torch.distributed.run", "--standalone", "--max-restarts=0", "--nproc-per-node={ranks}"),
-        )
+        self._ranks, self._command = ranks, tuple(command)
 
     def train(
         self,
@@ -87,16 +86,19 @@ class Torchrun:
     ) -> TrainedServerHalf:
         """Train with so many processes; raise `_Lost` if they ended without a result."""
         known = 0
-        with _started([word.replace("{ranks}", str(ranks)) for word in self._command], job, inputs) as process:
+        command = [word.replace("{ranks}", str(ranks)) for word in self._command]
+        with _started(command, ranks, job, inputs) as processes:
             while True:
-                ended = process.poll() is not None  # before the events: what it reported last must be among them
+                # before the events: what was reported last must be among them
+                codes = [process.poll() for process in processes]
+                failed = next(filter(None, codes), 0)
                 for event in job.events(known):
                     known += 1
                     if result := _taken(job, event, inputs, on_epoch, on_state):
                         return result
-                if ended:
-                    code = process.returncode  # negative after a signal, before which nobody said why
-                    why = (job.last_words() if code >= 0 else "") or f"exit code {code}"
+                if failed or None not in codes:
+                    # a code is negative after a signal, before which nobody said why
+                    why = (job.last_words() if failed >= 0 else "") or f"exit code {failed}"
                     raise _Lost(f"{ranks} processes ended without a result ({why})")
                 if on_step:
                     on_step()
@@ -122,35 +124,57 @@ def _job(folder: Path) -> Iterator[Job]:
 
 
 @contextmanager
-def _started(command: Sequence[str], job: Job, inputs: TrainingInputs) -> Iterator[subprocess.Popen[bytes]]:
-    """Start processes, and end them and all that they started when the block is left."""
+def _started(
+    command: Sequence[str], ranks: int, job: Job, inputs: TrainingInputs
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start a command or, without one, each process; end them and all that they started when the block is left."""
     environment = {
         **os.environ,
         # the network's module may lie anywhere, and must be found at the same place: not first in the current folder
         "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path),
         "PYTHONSAFEPATH": "1",
-        # torchrun would choose 1, and the numerics of this process count
+        # torchrun would choose one thread, and the numerics of this process count
         "OMP_NUM_THREADS": str(thread_count(inputs.config.threads, inputs.config.numerics)),
     }
-    with (job.folder / "output").open("wb") as output:
-        # a group of its own: an interrupt from the terminal reaches this process alone, which ends the others
-        try:
-            process = subprocess.Popen(  # noqa: S603
-                [*command, "-m", "splitwiper.engines.rank", str(job.folder)],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                process_group=0,
-            )
-        except OSError as problem:
-            raise _Lost(f"{command[0]} cannot be started ({problem})") from problem
+    each = [{}] if command else [_here(rank, ranks) for rank in range(ranks)]
+    processes: list[subprocess.Popen[bytes]] = []
     try:
-        yield process
+        with (job.folder / "output").open("wb") as output:
+            for own in each:
+                # a group of its own: an interrupt from the terminal reaches this process alone, which ends the others
+                process = subprocess.Popen(  # noqa: S603
+                    [*(command or [sys.executable]), "-m", "splitwiper.engines.rank", str(job.folder)],
+                    env=environment | own,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    process_group=0,
+                )
+                processes.append(process)
+    except OSError as problem:
+        _end(processes)
+        raise _Lost(f"{(command or [sys.executable])[0]} cannot be started ({problem})") from problem
+    try:
+        yield processes
     finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        _end(processes)
+
+
+def _here(rank: int, size: int) -> dict[str, str]:
+    """Return the variables by which a process of this machine knows its number and the number of all."""
+    loopback = "lo" if sys.platform.startswith("linux") else "lo0"
+    numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+    # tensors are exchanged over this interface alone: what arrives is unpickled
+    return numbers | {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback, HERE: "1"}
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End processes, and what they started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
+        for process in processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_PATIENCE)
 

@@ -18,14 +18,20 @@ from engines.sharing import inputs_of, learned, net, settings, states
 from federation.runs import three
 from splitwiper import Federation, split
 from splitwiper.engines import make_engine
+from splitwiper.engines.distributed import Distributed
 from splitwiper.engines.job import Job
-from splitwiper.engines.torchrun import Torchrun
 from splitwiper.errors import ConfigError
 from splitwiper.server.training import Local, TrainingInputs
 from splitwiper.store import files
 from splitwiper.training.stepping import State
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="torchrun's processes are found in /proc")
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found in /proc")
+
+
+TORCHRUN = (
+    *(sys.executable, "-m", "torch.distributed.run"),
+    *("--standalone", "--max-restarts=0", "--nproc-per-node={ranks}"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +40,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> TrainingInputs:
 
 
 def ranks_below(folder: Path) -> list[int]:
-    """The processes that compute a job in a folder, and torchrun itself first."""
+    """The processes that compute a job in a folder."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -60,7 +66,7 @@ def test_a_killed_rank_and_half_as_many_lead_to_the_same_bits(
 ) -> None:
     expected = states(Local(), inputs, tmp_path)
 
-    class Killed(Torchrun):
+    class Killed(Distributed):
         """Kills the last rank of the first team once it has trained for an epoch."""
 
         def train(self, *args: object, on_state, **rest: object) -> object:
@@ -75,18 +81,23 @@ def test_a_killed_rank_and_half_as_many_lead_to_the_same_bits(
 
     engine = Killed(5)  # of which four can share four lanes
     assert states(engine, inputs, tmp_path) == expected
-    assert len(engine.killed) == 5  # torchrun, and four ranks
+    assert len(engine.killed) == 4
     assert "starting over with 2 of them" in caplog.text
     assert not list(tmp_path.iterdir()) and gone(tmp_path)
 
 
 def test_other_numerics_are_refused(inputs: TrainingInputs, tmp_path: Path) -> None:
-    command = ("env", "ATEN_CPU_CAPABILITY=default", *Torchrun(2)._command)
-    if torch.backends.cpu.get_cpu_capability() == "DEFAULT":
-        command = ("env", "MKL_DYNAMIC=0", *Torchrun(2)._command)
+    other = "MKL_DYNAMIC=0" if torch.backends.cpu.get_cpu_capability() == "DEFAULT" else "ATEN_CPU_CAPABILITY=default"
+    command = ("env", other, *TORCHRUN)
     with pytest.raises(ConfigError, match="all processes that share a training need the same"):
-        Torchrun(2, command).train(inputs, folder=tmp_path)
+        Distributed(2, command).train(inputs, folder=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.soak
+def test_torchrun_starts_them(inputs: TrainingInputs, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert states(Distributed(2, TORCHRUN), inputs, tmp_path) == states(Local(), inputs, tmp_path)
+    assert not caplog.text and not list(tmp_path.iterdir()) and gone(tmp_path)
 
 
 def test_an_interrupt_ends_all_and_erases_all(inputs: TrainingInputs, tmp_path: Path) -> None:
@@ -95,14 +106,14 @@ def test_an_interrupt_ends_all_and_erases_all(inputs: TrainingInputs, tmp_path: 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Torchrun(2).train(inputs, folder=tmp_path, on_step=interrupt)
+        Distributed(2).train(inputs, folder=tmp_path, on_step=interrupt)
     assert not list(tmp_path.iterdir()) and gone(tmp_path)
 
 
 def test_a_machine_that_cannot_start_them_trains_alone(
     inputs: TrainingInputs, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = Torchrun(4, [sys.executable, "-c", "print('no more processes')"])
+    broken = Distributed(4, [sys.executable, "-c", "print('no more processes')"])
     assert states(broken, inputs, tmp_path)[1:] == states(Local(), inputs, tmp_path)[1:]
     assert "no more processes" in caplog.text
 
@@ -110,8 +121,8 @@ def test_a_machine_that_cannot_start_them_trains_alone(
 @pytest.mark.soak
 def test_ranks_of_a_killed_process_end_and_their_files_are_erased(tmp_path: Path) -> None:
     program = (
-        "from engines.test_torchrun import *\n"
-        f"fed = Federation({str(tmp_path / 'run')!r}, net(), settings(epochs=2000), engine=Torchrun(2))\n"
+        "from engines.test_distributed import *\n"
+        f"fed = Federation({str(tmp_path / 'run')!r}, net(), settings(epochs=2000), engine=Distributed(2))\n"
         "fed.learn(three())\n"
     )
     process = subprocess.Popen(
@@ -138,7 +149,7 @@ def test_networks_that_cannot_be_sent(tmp_path: Path) -> None:
     halves = split(
         nn.Sequential(nn.Linear(6, 8), nn.ReLU(), Local(), nn.Linear(8, 3)), at="1", example=torch.zeros(1, 6)
     )
-    fed = Federation(tmp_path / "run", halves, settings(), engine=Torchrun(2))
+    fed = Federation(tmp_path / "run", halves, settings(), engine=Distributed(2))
     with pytest.raises(ConfigError, match="cannot be sent to another process"):
         fed.learn(three())
     assert Federation(tmp_path / "run", halves).learn(three()).losses
@@ -148,21 +159,21 @@ def test_engines_that_cannot_be_meant() -> None:
     for name, ranks, words in (
         ("ray2", 1, "neither built in"),
         ("local", 2, "neither ranks"),
-        ("torchrun", 0, "ranks"),
+        ("distributed", 0, "ranks"),
     ):
         with pytest.raises(ConfigError, match=words):
             make_engine(name, ranks)
     with pytest.raises(ConfigError, match="not a list of words"):
-        make_engine("splitwiper.engines.torchrun:Torchrun", 2, {"command": "srun torchrun"})
+        make_engine("splitwiper.engines.distributed:Distributed", 2, {"command": "srun torchrun"})
 
 
 def test_a_network_that_the_program_itself_defines_is_refused(inputs: TrainingInputs, tmp_path: Path) -> None:
     program = (
-        "from engines.test_torchrun import *\n"
+        "from engines.test_distributed import *\n"
         "class Mine(nn.ReLU): pass\n"
         "layers = nn.Linear(6, 8), nn.ReLU(), Mine(), nn.Linear(8, 3)\n"
         "halves = split(nn.Sequential(*layers), at='1', example=torch.zeros(1, 6))\n"
-        f"Federation({str(tmp_path / 'run')!r}, halves, settings(), engine=Torchrun(2)).learn(three())\n"
+        f"Federation({str(tmp_path / 'run')!r}, halves, settings(), engine=Distributed(2)).learn(three())\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
@@ -183,7 +194,7 @@ def test_modules_are_found_at_the_same_place(tmp_path: Path, monkeypatch: pytest
     )
     fed = Federation(tmp_path / "run", halves, settings())
     fed.learn(three())
-    assert states(Torchrun(2), inputs_of(fed), tmp_path) == states(Local(), inputs_of(fed), tmp_path)
+    assert states(Distributed(2), inputs_of(fed), tmp_path) == states(Local(), inputs_of(fed), tmp_path)
 
 
 def test_why_processes_ended_is_said(inputs: TrainingInputs, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -194,7 +205,7 @@ def test_why_processes_ended_is_said(inputs: TrainingInputs, tmp_path: Path, cap
     with (tmp_path / "output").open("a") as file:
         file.write("E1 api] failed (exitcode: -9) local_rank: 1\n=====\n")
     assert Job(tmp_path).last_words() == "failed (exitcode: -9) local_rank: 1"
-    absent = Torchrun(2, ["/no/such/torchrun"])
+    absent = Distributed(2, ["/no/such/torchrun"])
     assert absent.train(inputs, folder=tmp_path).losses == Local().train(inputs, folder=tmp_path).losses
     assert "/no/such/torchrun cannot be started" in caplog.text
 
@@ -240,5 +251,5 @@ def test_a_lack_of_memory_leads_to_fewer_processes(tmp_path: Path, monkeypatch: 
     large = importlib.import_module("large_net").Large()
     torch.manual_seed(0)
     halves = split(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), large, nn.Linear(8, 3)), at="1", example=torch.zeros(1, 6))
-    fed = Federation(tmp_path / "run", halves, settings(), engine=Torchrun(2))
+    fed = Federation(tmp_path / "run", halves, settings(), engine=Distributed(2))
     assert fed.learn(three()).losses
