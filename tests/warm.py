@@ -16,6 +16,7 @@ import contextlib
 import functools
 import json
 import os
+import selectors
 import signal
 import socket
 import stat
@@ -177,9 +178,9 @@ def _address() -> Path:
 
 
 def _listen(address: str) -> list[str]:
-    """Fork for every call; return in each process that is to run a command, with its words."""
+    """Fork for every call, and report its process and its end; return in each process that is to run a command."""
     import gc
-    import select
+    import weakref
 
     import torch
 
@@ -187,20 +188,68 @@ def _listen(address: str) -> list[str]:
     import steps  # noqa: F401
 
     _compute()
+    _import()
+    for (
+        finalizer
+    ) in weakref.finalize._registry:  # torch's: at the end of each command they would take its libraries apart
+        finalizer.atexit = False
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(f"{address}.part")
     listening.listen(64)
     Path(f"{address}.part").rename(address)
+    # What becomes readable: this process's input at its end, a new call, and the descriptor of a process at its end.
+    # This process waits for all of them itself: one more fork for each call would take as long as a short command.
+    waiting = selectors.DefaultSelector()
+    waiting.register(sys.stdin, selectors.EVENT_READ)
+    waiting.register(listening, selectors.EVENT_READ)
     while True:
-        if sys.stdin in select.select([listening, sys.stdin], [], [])[0]:
-            os._exit(0)
-        connection, _ = listening.accept()
-        if os.fork() == 0:
-            listening.close()
-            return _attend(connection)
-        connection.close()
+        for key, _ in waiting.select():
+            if key.fileobj is sys.stdin:
+                os._exit(0)
+            elif key.fileobj is listening:
+                connection, _ = listening.accept()
+                call, given = _receive(connection)
+                pid = os.fork()
+                if pid == 0:
+                    for open_now in waiting.get_map().values():
+                        if open_now.fileobj is not sys.stdin:  # it is replaced
+                            _close(open_now)
+                    waiting.close()
+                    connection.close()
+                    return _become(call, given)
+                for descriptor in given:
+                    os.close(descriptor)
+                _report(connection, pid)
+                waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (connection, pid))
+            else:
+                connection, pid = key.data
+                waiting.unregister(key.fileobj)
+                _report(connection, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                _close(key)
+
+
+def _close(key: selectors.SelectorKey) -> None:
+    """Close the socket that is listened on, or a process's descriptor and its connection."""
+    if key.data is None:
+        key.fileobj.close()
+    else:
+        os.close(key.fileobj)
+        key.data[0].close()
+
+
+def _report(connection: socket.socket, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # who asked has ended
+        connection.sendall(f"{number}\n".encode())
+
+
+def _import() -> None:
+    """Import what commands import when they are called: it takes them longer than what they then do."""
+    import splitwiper.cli.app
+    import splitwiper.report
+    import splitwiper.service.audit
+    import splitwiper.service.running
+    import splitwiper.service.site  # noqa: F401
 
 
 def _compute() -> None:
@@ -218,25 +267,13 @@ def _compute() -> None:
     sys.path.remove(str(Path(__file__).parent))
 
 
-def _attend(connection: socket.socket) -> list[str]:
-    """Read one call and fork its process: return there; report it and its end here."""
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Read one call: what to run, and the standard descriptors for it."""
     size, given, _, _ = socket.recv_fds(connection, 4, 3)
     said, wanted = b"", int.from_bytes(size, "big")
     while len(said) < wanted:
         said += connection.recv(min(_MOST, wanted - len(said)))
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    pid = os.fork()
-    if pid == 0:
-        connection.close()
-        return _become(json.loads(said), given)
-    for descriptor in (0, 1, 2, *given):
-        os.close(descriptor)
-    with contextlib.suppress(BrokenPipeError):
-        connection.sendall(f"{pid}\n".encode())
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with contextlib.suppress(BrokenPipeError):
-        connection.sendall(f"{code}\n".encode())
-    os._exit(0)
+    return json.loads(said), given
 
 
 def _become(said: Mapping[str, Any], given: Sequence[int]) -> list[str]:
