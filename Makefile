@@ -6,6 +6,10 @@ BIN := .venv/bin
 READY := .venv/ready
 PIP := $(BIN)/pip install --disable-pip-version-check -q --no-deps
 
+# Compiled modules are kept, wherever the caller's environment says otherwise: pytest would rewrite 200 files of tests in
+# each of its processes, and each command that a test starts would compile the package.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test check lint types audit secrets sbom lock test-matrix soak gpu bench results docs format clean
 
 demo: $(READY)

@@ -6,6 +6,7 @@ a third of all tests. ``SPLITWIPER_TEST_THREADS`` sets torch's threads in the te
 scripts/test_matrix.py.
 """
 
+import functools
 import gc
 import os
 import shutil
@@ -48,8 +49,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@functools.cache  # per file: asked anew for each test, this alone takes most of a second
+def _computes(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _COMPUTING)
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if any(item.path.is_relative_to(folder) for folder in _COMPUTING):
+    if _computes(item.path):
         item.add_marker("computes")
 
 
