@@ -98,9 +98,9 @@ def told(text: str) -> tuple[list[str], list[float]]:
 class Page:
     """Runs a page's blocks."""
 
-    def __init__(self, folder: Path, *, cold: bool = False) -> None:
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self.folder = folder
-        self.programs = Path(sys.executable).parent if cold else warm.program_folder()
+        self.programs = warm.program_folder(fresh=fresh)
         self.space: dict[str, Any] = {"__name__": "__main__"}
 
     def run(self, block: Block, name: str) -> str:
@@ -139,8 +139,8 @@ class Page:
 
 def outputs(page: Path, folder: Path) -> Iterator[tuple[Block, str]]:
     """Run a page; each block of output, and what was really printed."""
-    # what makes numerics portable is read when torch is loaded
-    running, printed, name = Page(folder, cold=page.stem == "portable"), None, str(page.relative_to(ROOT))
+    # what makes numerics portable is read when torch first computes
+    running, printed, name = Page(folder, fresh=page.stem == "portable"), None, str(page.relative_to(ROOT))
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.kind == "text":
             assert printed is not None, f"{name}, line {block.line}: output of nothing"

@@ -1,6 +1,8 @@
 """Portable numerics: recorded bits, fingerprints without a processor, and no other bits by accident.
 
-torch reads its switches once, and has computed in this process long ago: everything here runs in processes of its own.
+torch reads its switches when it first computes, and has computed in this process long ago: everything here runs in
+processes of its own. Most are forks of one that has imported torch and computed nothing (see `warm`), which is what
+counts; what NumPy reads when it is loaded, and a command as users start it, need processes that are started cold.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 
+import warm
 from federation.runs import table
 from splitwiper import ClientConfig, ServerConfig
 from splitwiper.config import config_digest, to_toml
@@ -46,20 +49,22 @@ def settings(**client):
 """
 
 
-def run(*command: object, code: int = 0, **environment: str) -> str:
+def run(*command: object, code: int = 0, cold: bool = False, **environment: str) -> str:
     """What a Python process prints."""
-    done = subprocess.run(
-        [sys.executable, *map(str, command)], env={**ENVIRONMENT, **environment}, capture_output=True, text=True
-    )
+    words, given = [str(word) for word in command], {**ENVIRONMENT, **environment}
+    if cold:
+        done = subprocess.run([sys.executable, *words], env=given, capture_output=True, text=True)
+    else:
+        done = warm.run(words, cwd=Path.cwd(), env=given, fresh=True)
     assert done.returncode == code, done.stderr or done.stdout
     return done.stdout if code == 0 else done.stdout + done.stderr
 
 
-def program(tmp_path: Path, text: str, *starter: str, **environment: str) -> Any:
+def program(tmp_path: Path, text: str, *starter: str, cold: bool = False, **environment: str) -> Any:
     """What a program prints, which is JSON."""
     path = tmp_path / "program.py"
     path.write_text(PRELUDE + text, encoding="utf-8")
-    return json.loads(run(*starter, path, **environment).splitlines()[-1])
+    return json.loads(run(*starter, path, cold=cold, **environment).splitlines()[-1])
 
 
 # --- settings ------------------------------------------------------------------------------------------------
@@ -196,7 +201,8 @@ def test_the_command_line_sets_the_switches_itself(tmp_path: Path) -> None:
     (tmp_path / "ward.toml").write_text(WARD, encoding="utf-8")
     inputs, labels = table(1, ("bird", "cat", "dog"), 60)
     np.savez(tmp_path / "north.npz", inputs=inputs, labels=labels)
-    found = json.loads(run("-c", CLI, "learn", tmp_path / "ward.toml", "--run", tmp_path / "run", "--json"))
+    learn = ("-c", CLI, "learn", tmp_path / "ward.toml", "--run", tmp_path / "run", "--json")
+    found = json.loads(run(*learn, cold=True))
     assert found["trained"]
     checked = json.loads(run("-c", CLI, "verify", tmp_path / "run", "--json", **SWITCHES))
     assert checked["exact"], checked["reason"]
@@ -207,7 +213,7 @@ def test_the_command_line_sets_the_switches_itself(tmp_path: Path) -> None:
 
 @here
 def test_this_processor_computes_the_recorded_bits() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT)], env=ENVIRONMENT, capture_output=True, text=True)
+    done = warm.run([SCRIPT], cwd=ROOT, env=ENVIRONMENT, fresh=True)
     if done.returncode == 3:
         pytest.skip(done.stdout.strip())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -253,5 +259,5 @@ print(json.dumps(out))
 """
     starter = ("-m", "splitwiper.portable")
     ways = [{}, {"NPY_DISABLE_CPU_FEATURES": " ".join(wide), "OPENBLAS_CORETYPE": "Haswell"}]
-    one, other = (program(tmp_path, text, *starter, **way) for way in ways)
+    one, other = (program(tmp_path, text, *starter, cold=bool(way), **way) for way in ways)
     assert one == other

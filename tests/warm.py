@@ -1,13 +1,15 @@
 """Commands in milliseconds: one process imports everything once, and forks a real process for each command.
 
 Python and torch take seconds to start, and tests start them hundreds of times. `start` does for ``splitwiper ...``,
-``python -m ...`` and ``python -c ...`` what `subprocess.Popen` does; `program_folder` has a program ``splitwiper`` that
-does it for shells.
-What a forked process cannot show (switches that are read when torch is loaded, the installed program itself, how the
+``python -m ...``, ``python -c ...`` and ``python program.py ...`` what `subprocess.Popen` does; `program_folder` has
+programs that do it for shells.
+The process that forks has trained once, so that torch has made itself ready. Where a test needs torch before it has
+computed anything (it reads some switches then), ``fresh`` asks for a fork of a second process, which only imports.
+What a forked process cannot show (what libraries read when they are loaded, the installed program itself, how the
 service starts its worker) is tested with processes that are started cold.
 
-Run as ``python warm.py SOCKET``, it listens until its input ends. A call is one JSON object together with the three
-standard descriptors; the answers are two lines, the number of the process and the status that it ended with.
+Run as ``python warm.py SOCKET [fresh]``, it listens until its input ends. A call is one JSON object together with the
+three standard descriptors; the answers are two lines, the number of the process and the status that it ended with.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _PROGRAM = """#!{python} -SE
 import os, sys
 sys.path.insert(0, {tests!r})
 from warm import ask, follow
-connection = ask({address!r}, ["splitwiper", *sys.argv[1:]], os.getcwd(), dict(os.environ), (0, 1, 2))
+connection = ask({address!r}, [*{first!r}, *sys.argv[1:]], os.getcwd(), dict(os.environ), (0, 1, 2))
 sys.exit(follow(connection))
 """
 
@@ -45,36 +47,50 @@ def start(
     env: Mapping[str, str] | None = None,
     stdout: int | IO[Any] = subprocess.DEVNULL,
     stderr: int | IO[Any] = subprocess.DEVNULL,
+    fresh: bool = False,
 ) -> Process:
-    """Start ``splitwiper ...``, ``-m module ...`` or ``-c code ...``."""
-    return Process([str(word) for word in command], cwd, dict(os.environ if env is None else env), stdout, stderr)
+    """Start ``splitwiper ...``, ``-m module ...``, ``-c code ...`` or ``program.py ...``."""
+    words, environment = [str(word) for word in command], dict(os.environ if env is None else env)
+    return Process(words, cwd, environment, stdout, stderr, fresh)
 
 
-def run(command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], fresh: bool = False
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
-        code = start(command, cwd=cwd, env=env, stdout=out, stderr=err).wait()
+        code = start(command, cwd=cwd, env=env, stdout=out, stderr=err, fresh=fresh).wait()
         for file in (out, err):
             file.seek(0)
         return subprocess.CompletedProcess(command, code, out.read(), err.read())
 
 
-def program_folder() -> Path:
-    """A folder with a program ``splitwiper``, for the path of shells."""
-    folder = _address().parent
-    path = folder / "splitwiper"
-    if not path.exists():
-        text = _PROGRAM.format(python=sys.executable, tests=str(Path(__file__).parent), address=str(_address()))
-        path.write_text(text, encoding="utf-8")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return folder
+def program_folder(*, fresh: bool = False) -> Path:
+    """A folder with a program ``splitwiper``, for the path of shells; a fresh one has ``python``, too."""
+    address = _address(fresh)
+    programs = {"splitwiper": ["splitwiper"], "python": []} if fresh else {"splitwiper": ["splitwiper"]}
+    for name, first in programs.items():
+        path = address.parent / name
+        if not path.exists():
+            text = _PROGRAM.format(
+                python=sys.executable, tests=str(Path(__file__).parent), address=str(address), first=first
+            )
+            path.write_text(text, encoding="utf-8")
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return address.parent
 
 
 class Process:
     """A process as `subprocess.Popen` shows it."""
 
     def __init__(
-        self, words: list[str], cwd: Path, env: dict[str, str], out: int | IO[Any], err: int | IO[Any]
+        self,
+        words: list[str],
+        cwd: Path,
+        env: dict[str, str],
+        out: int | IO[Any],
+        err: int | IO[Any],
+        fresh: bool,
     ) -> None:
         self.returncode: int | None = None
         self.stdout: IO[str] | None = None
@@ -90,7 +106,7 @@ class Process:
                     given.append(write)
                 else:
                     given.append(nothing.fileno() if isinstance(wanted, int) else wanted.fileno())
-            connection = ask(str(_address()), words, str(cwd), env, given)
+            connection = ask(str(_address(fresh)), words, str(cwd), env, given)
         self._answers = connection.makefile("r")
         connection.close()
         self.pid = int(self._answers.readline())
@@ -155,14 +171,15 @@ def follow(connection: socket.socket) -> int:
 
 
 @functools.cache
-def _address() -> Path:
-    """Where the forking process of this test process listens; it ends with this process."""
+def _address(fresh: bool) -> Path:
+    """Where one of the forking processes of this test process listens; it ends with this process."""
     import atexit
 
     folder = tempfile.TemporaryDirectory(prefix="warm-")
     address = Path(folder.name) / "socket"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, __file__, str(address)], stdin=subprocess.PIPE, env=environment)
+    command = [sys.executable, __file__, str(address), *(["fresh"] if fresh else [])]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
 
     def end() -> None:
         process.stdin.close()
@@ -177,17 +194,21 @@ def _address() -> Path:
     return address
 
 
-def _listen(address: str) -> list[str]:
+def _listen(address: str, *fresh: str) -> list[str]:
     """Fork for every call, and report its process and its end; return in each process that is to run a command."""
     import gc
     import weakref
 
     import torch
 
-    torch.set_num_threads(1)  # before any operation: a pool of threads does not survive a fork
     import steps  # noqa: F401
 
-    _compute()
+    if fresh:
+        import torch._dynamo  # torch does when it first trains; importing computes nothing
+    else:
+        torch.set_num_threads(1)  # before any operation: a pool of threads does not survive a fork
+        _compute()
+    sys.path.remove(str(Path(__file__).parent))
     _import()
     for (
         finalizer
@@ -264,7 +285,6 @@ def _compute() -> None:
         federation = Federation(Path(folder) / "run", halves(), settings())
         federation.learn(three())
         federation.unlearn("north", classes=["bird"])
-    sys.path.remove(str(Path(__file__).parent))
 
 
 def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -310,10 +330,14 @@ def _run(words: list[str]) -> int:
         if words[0] == "-m":
             sys.path.insert(0, str(Path.cwd()))
             sys.argv = words[1:]
+            sys.modules.pop(words[1], None)  # or it would warn of a module that is imported already
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         elif words[0] == "-c":
             sys.argv = ["-c", *words[2:]]
             exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
+        elif words[0].endswith(".py"):
+            sys.path.insert(0, str(Path(words[0]).resolve().parent))
+            runpy.run_path(words[0], run_name="__main__")
         else:
             from splitwiper.cli import main
 
@@ -421,4 +445,4 @@ def _end(code: int) -> None:
 
 
 if __name__ == "__main__":
-    _end(_run(_listen(sys.argv[1])))  # `_listen` returns in forked processes alone
+    _end(_run(_listen(*sys.argv[1:])))  # `_listen` returns in forked processes alone
