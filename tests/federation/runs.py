@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -53,6 +55,21 @@ def settings(*, slices: int = 1, start: str = "initial", **client: object) -> Co
         server=ServerConfig(epochs=2, batch=16, start=start),
         client=ClientConfig(epochs=2, batch=8, slices=slices, head_width=4, **client),
     )
+
+
+_masters: dict[str, tempfile.TemporaryDirectory[str]] = {}
+
+
+def learned(path: Path, config: Config | None = None) -> Federation:
+    """A federation of `halves` that has learned `three`: a copy of a run that learns once for all tests."""
+    config = config or settings()
+    key = repr(config)
+    if key not in _masters:
+        folder = tempfile.TemporaryDirectory(prefix="learned-")
+        Federation(Path(folder.name) / "run", halves(), config).learn(three())
+        _masters[key] = folder  # only now: nobody is to copy a run that was interrupted
+    shutil.copytree(Path(_masters[key].name) / "run", path)
+    return Federation(path, halves())
 
 
 def without(data: Table, keep: np.ndarray) -> Table:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from federation.runs import assert_same, halves, settings, three, without
+from federation.runs import assert_same, halves, learned, settings, three, without
 from splitwiper import Federation, split
 from splitwiper.config import CODECS
 from splitwiper.errors import ConfigError, DataError
@@ -98,8 +98,7 @@ def test_another_codec_is_another_context(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_nothing_to_predict(tmp_path: Path, codec: str) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings(codec=codec))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(codec=codec))
     assert fed.predict("north", np.empty((0, 6), np.float32)) == []
 
 

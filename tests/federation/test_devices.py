@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from federation.runs import halves, settings, three
+from federation.runs import halves, learned, settings, three
 from splitwiper import Federation
 from splitwiper.errors import ConfigError
 
@@ -44,8 +44,7 @@ def test_a_run_made_on_a_gpu_predicts_without_one(tmp_path: Path, monkeypatch: p
 
 @absent
 def test_verifying_a_gpu_run_without_one_is_not_comparable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
 
     def gone(name: str) -> torch.device:
         raise ConfigError(f"device {name!r} was asked for, but torch sees no GPU")
@@ -59,8 +58,7 @@ def test_verifying_a_gpu_run_without_one_is_not_comparable(tmp_path: Path, monke
 def test_forgetting_without_the_gpu_says_so_before_anything_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     monkeypatch.setattr(fed, "config", replace(fed.config, server=replace(fed.config.server, device="cuda")))
     with pytest.raises(ConfigError, match="torch sees no GPU"):
         fed.unlearn("north", classes=["bird"])

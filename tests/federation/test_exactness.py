@@ -13,6 +13,7 @@ from federation.runs import (
     assert_same,
     halves,
     ids_at,
+    learned,
     positions_in_last_slice,
     settings,
     state_of,
@@ -220,8 +221,7 @@ def test_history_leaves_no_trace(tmp_path: Path) -> None:
 
 def test_restart_from_the_last_checkpoint_that_never_saw_the_rows(tmp_path: Path) -> None:
     config = settings(slices=6, keys="seeded")
-    fed = Federation(tmp_path / "run", halves(), config)
-    fed.learn(three())
+    fed = learned(tmp_path / "run", config)
     store = fed._client("north").store
     before = {n: r.file for n, r in store.checkpoints().items()}
     victim = ids_at(fed, "north", positions_in_last_slice(fed, "north")[:1])

@@ -2,6 +2,7 @@
 
 import _thread
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -46,21 +47,27 @@ def asking() -> Halves:
     return cut_of(nn.Sequential(*layers), "2", torch.zeros(1, FEATURES))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, each made once and copied for every test: see `quiet` and `loud`."""
+    folder = tmp_path_factory.mktemp("made")
+    quiet = Federation(folder / "quiet", asking(), settings())
+    quiet.learn(three())
+    quiet.twin(folder / "loud").learn(three())
+    quiet.unlearn("north", classes=["bird"])
+    return folder
+
+
 @pytest.fixture
-def quiet(tmp_path: Path) -> Federation:
+def quiet(made: Path, tmp_path: Path) -> Federation:
     """A run that nothing disturbs, and that has forgotten a class."""
-    fed = Federation(tmp_path / "quiet", asking(), settings())
-    fed.learn(three())
-    fed.unlearn("north", classes=["bird"])
-    return fed
+    return Federation(shutil.copytree(made / "quiet", tmp_path / "quiet"), asking())
 
 
 @pytest.fixture
-def loud(quiet: Federation, tmp_path: Path) -> Federation:
+def loud(made: Path, tmp_path: Path) -> Federation:
     """The same before it forgets."""
-    fed = quiet.twin(tmp_path / "loud")
-    fed.learn(three())
-    return fed
+    return Federation(shutil.copytree(made / "loud", tmp_path / "loud"), asking())
 
 
 @pytest.fixture

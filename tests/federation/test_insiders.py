@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.runs import halves, settings, three
+from federation.runs import halves, learned, settings
 from splitwiper import Federation
 from splitwiper.client.content import MAC_COLUMN, rewrite_slice
 from splitwiper.seeding import state_digest
@@ -84,8 +84,7 @@ def a_row_under_another_s_hmac(fed: Federation) -> None:
     ],
 )
 def test_what_was_altered_is_found(tmp_path: Path, alter: Callable[[Federation], None], reason: str) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings(slices=3))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(slices=3))
     assert fed.verify().exact
     alter(fed)
     found = Federation(tmp_path / "run", halves()).verify()
@@ -93,8 +92,7 @@ def test_what_was_altered_is_found(tmp_path: Path, alter: Callable[[Federation],
 
 
 def test_a_file_outside_the_book_is_swept(tmp_path: Path) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     stray = fed.path / "clients" / "north" / "slices" / files.random_name("slice")
     stray.write_bytes(b"left over")
     assert any("north" in line for line in fed.status().todo)

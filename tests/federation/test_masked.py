@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.runs import Table, assert_same, halves, ids_at, settings, table, three, without
+from federation.runs import Table, assert_same, halves, ids_at, learned, settings, table, three, without
 from splitwiper import Federation, Label
 from splitwiper.config import Masking, Noise
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, DataError
@@ -124,8 +124,7 @@ def test_gamma_one_is_plain_up_to_the_names_of_labels(tmp_path: Path) -> None:
 
 
 def seen_difference(tmp_path: Path, masking: Masking) -> tuple[Counter[int], Federation]:
-    fed = federation(tmp_path / "run", masking)
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=masking))
     before = counts(fed)
     codebook = fed._client("north").group.codebook()
     fed.unlearn("north", classes=["bird"])
@@ -156,16 +155,14 @@ def test_keyed_shows_fewer_rows_in_codes_that_stay(tmp_path: Path) -> None:
 
 
 def test_padding_hides_the_number_of_rows(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run", Masking(mode="keyed", pad=40))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=Masking(mode="keyed", pad=40)))
     assert {sum(c.values()) for c in counts(fed).values()} == {40}
     fed.unlearn("north", samples=ids_at(fed, "north", [0, 1]))
     assert {sum(c.values()) for c in counts(fed).values()} == {40}
 
 
 def test_cover_makes_counts_equal(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run", Masking(mode="partition", gamma=2, cover=1.0))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=Masking(mode="partition", gamma=2, cover=1.0)))
     assert all(len(set(c.values())) == 1 for c in counts(fed).values())
 
 
@@ -199,8 +196,7 @@ def test_a_latecomer_takes_the_codebook_and_an_unknown_label_is_refused(tmp_path
 
 
 def test_rekey_changes_every_shard_and_nothing_else(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run", Masking(mode="duplicate", gamma=2))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=Masking(mode="duplicate", gamma=2)))
     fed.unlearn("north", classes=["bird"])
     old, shards = fed._client("north").group.codebook(), {s.client: s.digest for s in fed._server.store.shards()}
     halves_before = {n: fed._client(n).store.half()[0].digest for n in shards}  # type: ignore[index]
@@ -215,8 +211,7 @@ def test_rekey_changes_every_shard_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_rekey_takes_every_client(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run", Masking(mode="duplicate", gamma=2))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=Masking(mode="duplicate", gamma=2)))
     shutil.move(tmp_path / "run" / "clients" / "south", tmp_path / "south")
     with pytest.raises(AbsentClientError, match="every client, and south is not here"):
         fed.rekey()
@@ -245,8 +240,7 @@ def test_a_wrong_invitation_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_client_that_skipped_the_consensus_is_refused(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run", Masking(mode="partition", gamma=2))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=Masking(mode="partition", gamma=2)))
     shard = next((fed.path / "server" / "shards").iterdir())
     copy = tmp_path / "shard"
     shutil.copy(shard, copy)
@@ -277,8 +271,7 @@ def test_an_experiment_can_be_repeated_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_rekey_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed = federation(tmp_path / "run", Masking(mode="partition", gamma=2))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=Masking(mode="partition", gamma=2)))
     from splitwiper.client.group import Group
 
     taken: list[str] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.runs import activations, halves, ids_at, settings, table, three
+from federation.runs import activations, halves, ids_at, learned, settings, table, three
 from splitwiper import Federation, Label
 from splitwiper.client.group import Group
 from splitwiper.config import Masking, Noise
@@ -60,8 +60,7 @@ def interrupt_talking(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_rekey_has_noise_of_its_own(tmp_path: Path, masking: Masking) -> None:
     """The same noise on other values would give their difference away."""
-    fed = federation(tmp_path / "run", masking, noise=NOISE)
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=masking, noise=NOISE))
     before = activations(fed, "north")
     fed.rekey()
     after = activations(fed, "north")
@@ -88,8 +87,7 @@ def test_a_rekey_with_nobody(tmp_path: Path) -> None:
 
 
 def test_everything_is_forgotten_in_the_middle_of_an_agreement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed = federation(tmp_path / "run")
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=PARTS))
     interrupt_talking(fed, monkeypatch)
     receipt = fed.unlearn("west", everything=True)
     assert receipt.exact and fed.unlearn("north", classes=["bird"]).exact
@@ -99,8 +97,7 @@ def test_everything_is_forgotten_in_the_middle_of_an_agreement(tmp_path: Path, m
 def test_an_agreement_waits_for_who_is_away_and_forgetting_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fed = federation(tmp_path / "run")
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=PARTS))
     interrupt_talking(fed, monkeypatch)
     shutil.move(tmp_path / "run" / "clients" / "west", tmp_path / "west")
     assert fed.unlearn("north", classes=["bird"]).exact  # under the codebook that all have
@@ -113,8 +110,7 @@ def test_an_agreement_waits_for_who_is_away_and_forgetting_does_not(
 
 
 def test_a_rekey_is_finished_when_who_was_away_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed = federation(tmp_path / "run")
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=PARTS))
     interrupt_taking(fed, monkeypatch, after=1)
     shutil.move(tmp_path / "run" / "clients" / "west", tmp_path / "west")
     with pytest.raises(DataError, match="different codebooks"):
@@ -126,8 +122,7 @@ def test_a_rekey_is_finished_when_who_was_away_comes_back(tmp_path: Path, monkey
 
 
 def test_labels_wished_for_survive_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed = federation(tmp_path / "run")
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=PARTS))
     fed._client("north").group.wish([Label("", "gnu")])
     interrupt_talking(fed, monkeypatch)
     fed._client("north").group.wish([Label("", "gnu")])
@@ -136,8 +131,7 @@ def test_labels_wished_for_survive_an_interruption(tmp_path: Path, monkeypatch: 
 
 
 def test_a_damaged_client_stops_no_other(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run")
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=PARTS))
     fed.submit("south", samples=ids_at(fed, "south", [0]))
     path = next((tmp_path / "run" / "clients" / "south" / "slices").iterdir())
     *content, last = path.read_bytes()
@@ -148,8 +142,7 @@ def test_a_damaged_client_stops_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", [{"classes": ["bird"]}, {"everything": True}], ids=["class", "client"])
 def test_without_the_group_key_forgetting_still_works(tmp_path: Path, what: dict[str, object]) -> None:
-    fed = federation(tmp_path / "run")
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=PARTS))
     (tmp_path / "run" / "clients" / "north" / "group").unlink()
     ticket = fed.submit("north", **what)  # type: ignore[arg-type]
     try:
@@ -169,8 +162,7 @@ def test_too_few_codes_are_noticed_before_anything_is_kept(tmp_path: Path) -> No
 
 
 def test_data_that_is_read_late_is_checked_against_the_codebook(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run")
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=PARTS))
     calls: list[int] = []
 
     def changing() -> tuple[np.ndarray, np.ndarray]:
@@ -183,8 +175,7 @@ def test_data_that_is_read_late_is_checked_against_the_codebook(tmp_path: Path) 
 
 
 def test_a_client_that_forgot_everything_comes_back_after_a_rekey(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run")
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=PARTS))
     fed.unlearn("north", everything=True)
     fed.rekey(["gnu"])
     assert Label("", "gnu") in fed.labels  # the newest codebook counts, not the first client's
@@ -257,8 +248,7 @@ def test_the_servers_first_weights_do_not_tell_the_number_of_labels(tmp_path: Pa
 
 
 def test_a_rekey_tries_every_key_before_it_begins(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run")
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=PARTS))
     (tmp_path / "run" / "clients" / "south" / "group").write_text("00" * 32)
     with pytest.raises(CorruptError, match="client 'south'"):
         fed.rekey()
@@ -266,8 +256,7 @@ def test_a_rekey_tries_every_key_before_it_begins(tmp_path: Path) -> None:
 
 
 def test_unfinished_work_cannot_be_verified(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run")
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=PARTS))
     fed._registry.mark_pending("south")
     assert fed.verify().outcome == "unverifiable"
     fed.settle()
@@ -282,8 +271,7 @@ def test_a_short_invitation_is_told_before_anything_is_made(tmp_path: Path) -> N
 
 def test_a_codebook_that_cannot_be_computed_stops_no_forgetting(tmp_path: Path) -> None:
     """Clients agree on more labels than there are codes for: none has a codebook, and each forgets all the same."""
-    fed = federation(tmp_path / "run", Masking(mode="keyed", codes=6))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(masking=Masking(mode="keyed", codes=6)))
     name = fed.clients[0]
     with pytest.raises(ConfigError):
         fed.rekey([f"new{number}" for number in range(7)])

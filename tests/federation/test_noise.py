@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.runs import activations, assert_same, halves, ids_at, settings, three, without
+from federation.runs import activations, assert_same, halves, ids_at, learned, settings, three, without
 from splitwiper import Federation
 from splitwiper.config import Masking, Noise
 
@@ -55,8 +55,7 @@ def test_noise_is_there_and_is_fresh_in_every_generation(tmp_path: Path) -> None
 
 
 def test_asking_again_gives_the_same_answer_and_spends_nothing(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run", noise=VALUE)
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(noise=VALUE))
     x = three()["south"][0]
     before = fed._client("south").privacy()
     one = fed.predict_proba("south", x)
@@ -68,8 +67,7 @@ def test_asking_again_gives_the_same_answer_and_spends_nothing(tmp_path: Path) -
 
 
 def test_predicting_at_home_sends_and_spends_nothing(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run", noise=VALUE)
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(noise=VALUE))
     before = fed.spent["south"].bytes_up
     fed.predict("south", three()["south"][0], local=True)
     assert fed._client("south").privacy().predictions == 0
@@ -77,8 +75,7 @@ def test_predicting_at_home_sends_and_spends_nothing(tmp_path: Path) -> None:
 
 
 def test_every_upload_is_counted_and_a_repeated_one_is_not(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run", noise=VALUE, masking=Masking(mode="duplicate", gamma=2))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(noise=VALUE, masking=Masking(mode="duplicate", gamma=2)))
     fed.reupload("north")
     assert fed._client("north").privacy().uploads == 1
     receipt = fed.unlearn("north", classes=["bird"])
@@ -94,8 +91,7 @@ def test_every_upload_is_counted_and_a_repeated_one_is_not(tmp_path: Path) -> No
 
 
 def test_the_server_is_told_nothing_of_it(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run", noise=VALUE)
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(noise=VALUE))
     fed.unlearn("north", classes=["bird"])
     for path in (tmp_path / "run" / "server").rglob("*"):
         if path.is_file():
@@ -104,7 +100,6 @@ def test_the_server_is_told_nothing_of_it(tmp_path: Path) -> None:
 
 
 def test_without_the_key_it_cannot_be_verified(tmp_path: Path) -> None:
-    fed = federation(tmp_path / "run", noise=VALUE)
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(noise=VALUE))
     (tmp_path / "run" / "clients" / "north" / "key").unlink()
     assert fed.verify().outcome == "unverifiable"

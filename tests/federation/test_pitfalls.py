@@ -16,6 +16,7 @@ from federation.runs import (
     assert_same,
     halves,
     ids_at,
+    learned,
     positions_in_last_slice,
     settings,
     table,
@@ -93,8 +94,7 @@ def test_a_half_that_draws_even_when_evaluating(tmp_path: Path) -> None:
 
 
 def test_settings_of_the_caller_do_not_reach_training(tmp_path: Path) -> None:
-    plain = Federation(tmp_path / "plain", halves(), settings(slices=2))
-    plain.learn(three())
+    plain = learned(tmp_path / "plain", settings(slices=2))
     odd = plain.twin(tmp_path / "odd")
     torch.set_default_dtype(torch.float64)
     try:
@@ -225,8 +225,7 @@ def test_rows_the_half_cannot_take_are_found_wherever_they_are(tmp_path: Path) -
 
 
 def test_other_inputs_are_welcome_after_everything_was_forgotten(tmp_path: Path) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     fed.unlearn("north", everything=True)
     x, y = table(5, ("a", "b"), 8)
     assert fed.learn({"north": ({"input": x}, y)}).added["north"].new == 8
@@ -248,8 +247,7 @@ def test_forgotten_rows_do_not_come_back_in_another_form(tmp_path: Path) -> None
 
 
 def test_a_client_that_forgot_everything_keeps_no_salt_of_its_shard(tmp_path: Path) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     store = ClientStore(fed.path / "clients" / "north")
     name, salt, _ = json.loads(store.database.meta("shard_salt") or "")
     fed.unlearn("north", everything=True)
@@ -284,8 +282,7 @@ def test_a_twin_is_never_made_over_a_run(tmp_path: Path) -> None:
 
 def test_a_twin_of_a_run_whose_client_is_away_is_refused(tmp_path: Path) -> None:
     """The client would join it with another key, and nothing would be equal."""
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     shutil.move(fed.path / "clients" / "north", tmp_path / "away")
     with pytest.raises(AbsentClientError, match="'north' is not here"):
         fed.twin(tmp_path / "twin")
@@ -343,8 +340,7 @@ def test_a_copy_of_a_folder_is_found_and_not_worked_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["north/", "../clients/north", "", ".", "nor\nth"])
 def test_names_that_are_paths_lead_nowhere(tmp_path: Path, name: str) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     with pytest.raises(NotFoundError, match="there is no client"):
         fed.unlearn(name, samples=[0])
     assert len(fed.rows("north")) == 30 and fed.status().todo == ()
@@ -389,8 +385,7 @@ def test_settings_come_back_equal_whatever_containers_were_used(tmp_path: Path) 
 
 
 def test_open_requests_are_not_exact_yet(tmp_path: Path) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     fed.submit("north", classes=["bird"])
     assert fed.verify().outcome == "unverifiable"
 
@@ -410,8 +405,7 @@ def test_what_is_left_cannot_be_trained_on_yet_the_rest_is_forgotten(tmp_path: P
 
 
 def test_a_damaged_slice_stops_its_own_client_alone(tmp_path: Path) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     fed.submit("north", classes=["bird"])
     store = fed._client("north").store
     path = store.root / "slices" / store.slices()[0].file
@@ -457,8 +451,7 @@ def test_what_is_not_a_half_or_a_config_is_named(tmp_path: Path) -> None:
 
 
 def test_verify_takes_a_receipt_its_file_or_its_ticket(tmp_path: Path) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     receipt = fed.unlearn("north", classes=["bird"])
     receipt.save(tmp_path / "receipt.json")
     assert fed.verify(receipt.ticket).exact and fed.verify(tmp_path / "receipt.json").exact
@@ -467,8 +460,7 @@ def test_verify_takes_a_receipt_its_file_or_its_ticket(tmp_path: Path) -> None:
 
 
 def test_what_is_no_receipt_and_no_name_is_said(tmp_path: Path) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     with pytest.raises(InputError, match="takes a receipt, its file or its ticket, not int"):
         fed.verify(5)
     with pytest.raises(NotFoundError, match="there is no client None"):

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 import splitwiper
-from federation.runs import FEATURES, assert_same, halves, ids_at, settings, table, three
+from federation.runs import FEATURES, assert_same, halves, ids_at, learned, settings, table, three
 from splitwiper import Config, Federation, Label, ModelConfig
 from splitwiper.errors import ConfigError, DataError, NotFoundError
 
@@ -167,8 +167,7 @@ def test_evaluation_counts_each_client_on_its_own_rows(tmp_path: Path) -> None:
 
 
 def test_status_tells_what_waits(tmp_path: Path) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     assert fed.status().todo == () and fed.status().model == "current"
     ticket = fed.submit("north", classes=["bird"])
     waiting = fed.status()

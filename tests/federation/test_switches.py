@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
-from federation.runs import FEATURES, halves, settings, three
+from federation.runs import FEATURES, halves, learned, settings, three
 from splitwiper import Federation, Halves, split
 from splitwiper.numerics import isolated_call
 from splitwiper.splitting import CutWarning
@@ -206,8 +206,7 @@ def descent(_parameters: object, gradients: list[Tensor], momenta: list[Tensor],
 def test_code_of_torch_that_was_replaced_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, to: object
 ) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, to)
         assert fed.verify().outcome == "not_comparable"

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import nn
 
-from federation.runs import FEATURES, assert_same, halves, settings, three
+from federation.runs import FEATURES, assert_same, learned, settings, three
 from federation.test_pitfalls import Noisy, cut_of
 from splitwiper import Federation, Halves, exclusive
 from splitwiper.client.embed import Sending
@@ -112,8 +112,7 @@ def test_two_trainings_in_two_threads_are_both_exact(tmp_path: Path) -> None:
 
 
 def test_threads_that_draw_do_not_matter_to_a_net_that_does_not(tmp_path: Path) -> None:
-    quiet = Federation(tmp_path / "quiet", halves(), settings(slices=2, codec="int8"))
-    quiet.learn(three())
+    quiet = learned(tmp_path / "quiet", settings(slices=2, codec="int8"))
     loud = quiet.twin(tmp_path / "loud")
     with beside(draw):
         loud.learn(three())
@@ -224,8 +223,7 @@ def test_a_thread_that_never_stops_drawing_is_refused_and_costs_nothing(
 
 
 def test_predictions_get_their_turn_within_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answering = Federation(tmp_path / "answering", halves(), settings())
-    answering.learn(three())
+    answering = learned(tmp_path / "answering")
     expected = answering.predict("north", three()["north"][0])
     one_by_one = dataclasses.replace(settings(), client=dataclasses.replace(settings().client, batch=1))
     quiet = Federation(tmp_path / "quiet", dropping(), one_by_one)

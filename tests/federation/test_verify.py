@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from federation.runs import halves, ids_at, settings, three
+from federation.runs import ids_at, learned, settings
 from splitwiper import Federation, Receipt
 from splitwiper.errors import FormatError
 from splitwiper.seeding import mac, state_digest
@@ -29,8 +29,7 @@ def record_model(store: ServerStore) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> tuple[Federation, Receipt]:
-    fed = Federation(tmp_path / "run", halves(), settings(slices=2))
-    fed.learn(three())
+    fed = learned(tmp_path / "run", settings(slices=2))
     return fed, fed.unlearn("north", classes=["bird"])
 
 
@@ -227,8 +226,7 @@ def test_a_file_larger_than_memory_is_a_mismatch(run: tuple[Federation, Receipt]
     ],
 )
 def test_what_was_erased_and_put_back_is_noticed_with_a_receipt_too(tmp_path: Path, place: str) -> None:
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     old = tmp_path / "old"
     shutil.copytree(fed.path / "clients" / "north", old)
     receipt = fed.unlearn("north", classes=["bird"])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from federation.runs import FEATURES, halves, settings, three
+from federation.runs import FEATURES, halves, learned, settings, three
 from splitwiper import ClientConfig, Federation
 from splitwiper.client import Client, check_rows
 from splitwiper.client import embed as embed_module
@@ -29,9 +29,7 @@ from splitwiper.store import files
 
 @pytest.fixture
 def fed(tmp_path: Path) -> Federation:
-    fed = Federation(tmp_path / "run", halves(), settings(slices=3))
-    fed.learn(three())
-    return fed
+    return learned(tmp_path / "run", settings(slices=3))
 
 
 def test_slices_are_read_once_until_they_change(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +135,7 @@ def test_a_shard_is_planned_once(tmp_path: Path, codec: str, monkeypatch: pytest
 
 def test_no_client_stays_open_after_a_call(tmp_path: Path) -> None:
     """What is open would keep files on the disk that another process erases."""
-    fed = Federation(tmp_path / "run", halves(), settings())
-    fed.learn(three())
+    fed = learned(tmp_path / "run")
     fed.predict("north", three()["north"][0])
     Federation(tmp_path / "run", halves()).unlearn("north", classes=["bird"])
     gc.collect()
