@@ -17,9 +17,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer.main
+import typer.testing
 
 torch.set_num_threads(int(os.environ.get("SPLITWIPER_TEST_THREADS", "1")))
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes that tests start: two that spin slow each other down
+
+# typer makes all commands anew from their functions each time one is called: it takes 0.02 s, and tests call a thousand
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 
 _MEMORY, _ROOM = Path("/dev/shm"), 8 << 30
 if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:

@@ -265,12 +265,17 @@ def _report(connection: socket.socket, number: int) -> None:
 
 
 def _import() -> None:
-    """Import what commands import when they are called: it takes them longer than what they then do."""
-    import splitwiper.cli.app
+    """Import and make what commands do when they are called: it takes them longer than what they then do."""
+    import typer.main
+
     import splitwiper.report
     import splitwiper.service.audit
     import splitwiper.service.running
     import splitwiper.service.site  # noqa: F401
+    from splitwiper.cli import app
+
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    typer.main.get_command(app)
 
 
 def _compute() -> None:
