@@ -15,7 +15,21 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
-COMMAND = "import sys; sys.path[:0] = {paths!r}; from splitwiper.cli import main; main()"
+COMMAND = """
+import sys
+sys.path[:0] = {paths!r}
+{before}
+from splitwiper.cli import main
+main()
+"""
+SMALL = """
+from splitwiper.cli import demo
+from splitwiper.config import ClientConfig, Config, ServerConfig
+whole = demo._config(0)
+server, client = ServerConfig(epochs=1, threads=1), ClientConfig(epochs=1, threads=1)
+demo._config = lambda seed: Config(seed=seed, model=whole.model, server=server, client=client)
+"""
+"""A demo that trains for one epoch."""
 IMPORTED = """
 import sys
 import numpy, safetensors.numpy, safetensors.torch, torch, torch.func, torch.utils.data
@@ -88,10 +102,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def run(wheels: dict[str, Path], tmp_path: Path) -> Run:
     """Run a command with some wheels, in an empty folder."""
 
-    def call(names: tuple[str, ...], *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    def call(names: tuple[str, ...], *words: str, code: int = 0, before: str = "") -> subprocess.CompletedProcess[str]:
         paths = environment(tmp_path / "packages", wheels, names)
         (tmp_path / "empty").mkdir()
-        program = [sys.executable, "-I", "-S", "-c", COMMAND.format(paths=paths), *words]
+        program = [sys.executable, "-I", "-S", "-c", COMMAND.format(paths=paths, before=before), *words]
         done = subprocess.run(program, cwd=tmp_path / "empty", capture_output=True, text=True)
         assert done.returncode == code, done.stderr + done.stdout
         return done
@@ -99,8 +113,9 @@ def run(wheels: dict[str, Path], tmp_path: Path) -> Run:
     return call
 
 
-def test_the_demo_runs_from_the_wheel_alone(run: Run) -> None:
-    assert "exact" in run(("splitwiper",), "demo", "--run", "run").stdout
+@pytest.mark.parametrize("before", [SMALL, pytest.param("", marks=pytest.mark.soak)], ids=["small", "whole"])
+def test_the_demo_runs_from_the_wheel_alone(run: Run, before: str) -> None:
+    assert "exact" in run(("splitwiper",), "demo", "--run", "run", before=before).stdout
 
 
 def test_without_the_laboratory_its_commands_say_how_to_get_it(run: Run) -> None:
