@@ -33,7 +33,7 @@ def lines(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(len(SUITE) - len(LONG))  # one a day
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.soak) if n in LONG else n for n in SUITE])
 def test_a_benchmark_keeps_what_it_measured(tmp_path: Path, name: str) -> None:
     said = bench(name, "--quick", "--out", tmp_path)
