@@ -237,6 +237,7 @@ def test_a_folder_is_erased_though_a_process_still_writes(tmp_path: Path) -> Non
     assert not folder.exists()
 
 
+@pytest.mark.soak
 def test_a_lack_of_memory_leads_to_fewer_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "large_net.py").write_text(
         "import os\n"
