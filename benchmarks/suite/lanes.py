@@ -22,7 +22,7 @@ ROUNDS = 3
 
 def run(*, quick: bool) -> Iterator[Result]:
     """Seconds of an epoch without lanes, with them, and shared by two and four processes with one thread each."""
-    epochs, rows = (3, 300) if quick else (6, 1500)
+    epochs, rows = (3, 300) if quick else (4, 1200)
     with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
         cases = {"one lane": (1, 1), "alone": (LANES, 1), "two ranks": (LANES, 2), "four ranks": (LANES, 4)}
         inputs = {lanes: _inputs(Path(folder) / str(lanes), lanes, epochs, rows) for lanes in (1, LANES)}
