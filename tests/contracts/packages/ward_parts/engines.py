@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -10,8 +11,6 @@ from torch import Tensor
 
 from splitwiper.server.training import TrainedServerHalf, TrainingInputs, Warm, train
 from splitwiper.training.loop import OnEpoch, OnState, OnStep
-
-States = list[tuple[int, dict[str, Tensor]]]
 
 
 class OtherProcess:
@@ -38,7 +37,8 @@ class OtherProcess:
         """Train there; the states come with the result."""
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             try:
-                work = pool.submit(_trained, inputs, warm, states=on_state is not None)
+                # as bytes: torch would otherwise share tensors through a thread that stays in this process
+                work = pool.submit(_trained, pickle.dumps((inputs, warm)), states=on_state is not None)
                 while not work.done():
                     if on_step:
                         on_step()
@@ -46,7 +46,7 @@ class OtherProcess:
                         work.exception(self._patience)
                     except TimeoutError:
                         continue
-                trained, states = work.result()
+                trained, states = pickle.loads(work.result())
             except BaseException:
                 for process in pool._processes.values():
                     process.terminate()
@@ -60,7 +60,8 @@ class OtherProcess:
         return trained
 
 
-def _trained(inputs: TrainingInputs, warm: Warm | None, *, states: bool) -> tuple[TrainedServerHalf, States]:
-    kept: States = []
+def _trained(given: bytes, *, states: bool) -> bytes:
+    inputs, warm = pickle.loads(given)
+    kept: list[tuple[int, dict[str, Tensor]]] = []
     trained = train(inputs, warm=warm, on_state=(lambda *state: kept.append(state)) if states else None)
-    return trained, kept
+    return pickle.dumps((trained, kept))
