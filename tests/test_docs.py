@@ -125,10 +125,12 @@ class Page:
             lines = [line.removeprefix("$ ") for line in lines]
         path = os.pathsep.join([str(self.programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         plain = {"PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "80", "NO_COLOR": "1", "PYTHONWARNINGS": "error"}
+        # as a reader's, but for processes that share a training: they must compute as the command does, which is forked
+        left_out = () if "SPLITWIPER_ENGINE" in block.text else SWITCHES
         done = subprocess.run(
             ["sh", "-ec", "\n".join(lines)],
             cwd=self.folder,
-            env={**{k: v for k, v in os.environ.items() if k not in SWITCHES}, **plain},  # as a reader's is
+            env={**{k: v for k, v in os.environ.items() if k not in left_out}, **plain},
             capture_output=True,
             text=True,
             encoding="utf-8",
