@@ -98,7 +98,10 @@ def shared(lanes: int, ranks: int, rows: int) -> list[dict[str, bytes]]:
     meeting, results = Meeting(ranks), [dict[str, bytes]() for _ in range(ranks)]
     nets = [Net() for _ in range(ranks)]
 
+    count = torch.get_num_threads()
+
     def run(rank: int) -> None:
+        torch.set_num_threads(count)  # a new thread starts with the number that any thread has set last
         results[rank] = computed(nets[rank], lanes, OfThreads(meeting, rank, ranks), rows)
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(ranks)]
