@@ -106,12 +106,17 @@ def isolated_rng(stream: Stream) -> Iterator[None]:
             torch.cuda.set_rng_state(kept, device)
 
     with borrowed(read, write):
-        torch.default_generator.manual_seed(stream.number)  # torch.manual_seed also looks for devices: 1 ms per call
-        if devices:
-            torch.cuda.manual_seed_all(stream.number)
-        random.seed(stream.number)
-        np.random.seed(stream.number % 2**32)
+        begin(stream)
         yield
+
+
+def begin(stream: Stream) -> None:
+    """Put all global generators at the start of a stream; only within `isolated_rng`, which restores them."""
+    torch.default_generator.manual_seed(stream.number)  # torch.manual_seed also looks for devices: 1 ms per call
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(stream.number)
+    random.seed(stream.number)
+    np.random.seed(stream.number % 2**32)
 
 
 def cpu_generators() -> Generators:

@@ -13,17 +13,15 @@ are always added in the same tree. Which process computes which lanes then chang
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from splitwiper.errors import ConfigError, TrainingError
-from splitwiper.seeding import Stream
+from splitwiper.seeding import Stream, begin
 from splitwiper.training.cache import CODE, Parts
 
 SMALLEST = 16
@@ -163,11 +161,7 @@ class Lanes:
             for buffer, value in zip(self._net.buffers(), first, strict=True):
                 buffer.copy_(value)
         self._net.zero_grad(set_to_none=True)
-        torch.default_generator.manual_seed(noise.number)
-        random.seed(noise.number)
-        np.random.seed(noise.number % 2**32)
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed(noise.number)
+        begin(noise)
 
     # --- the vector that is added --------------------------------------------------------------------------
 
