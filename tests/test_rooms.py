@@ -37,8 +37,8 @@ ORDER = [
     "store",
     "client",
     "server",
-    "engines",
     "federation",
+    "engines",
     "service",
     "report",
     "cli",
@@ -58,7 +58,6 @@ OF_LABORATORY = [
 APART = {
     ("client", "server"),
     ("server", "client"),
-    ("engines", "client"),
     ("server", "masking"),
     ("server", "privacy"),
 }

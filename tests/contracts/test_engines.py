@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.sharing import inputs_of, learned, net, states
+from engines.sharing import inputs_of, learned, states
 from federation.runs import assert_same, three, without
 from splitwiper import Federation
 from splitwiper.engines import make_engine
@@ -23,9 +23,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> TrainingInputs:
     return inputs_of(learned(tmp_path_factory.mktemp("runs") / "run"))
 
 
-@pytest.fixture(params=[("local", 1), ("distributed", 2), ("other-process", 1)], ids=lambda kind: kind[0])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return make_engine(*request.param)
+@pytest.fixture(params=[("local", 1), ("distributed", 2), ("in-turns", 1)], ids=lambda kind: kind[0])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    name, ranks = request.param
+    return make_engine(name, ranks, {"turn": str(tmp_path_factory.mktemp("turn"))} if name == "in-turns" else None)
 
 
 def test_states_results_and_errors_are_those_of_this_process(
@@ -52,10 +53,10 @@ def test_an_exception_between_steps_ends_it(engine: Engine, inputs: TrainingInpu
 
 def test_a_run_forgets_with_it_and_verifies_without(engine: Engine, tmp_path: Path) -> None:
     learned(tmp_path / "run")
-    fed = Federation(tmp_path / "run", net(), engine=engine)
+    fed = Federation(tmp_path / "run", engine=engine)
     receipt = fed.unlearn("north", classes=["bird"])
     assert not list((fed.path / "server" / "incoming").iterdir())
-    alone = Federation(fed.path, net())
+    alone = Federation(fed.path)
     assert alone.verify(receipt).exact and alone.verify().exact
     data = three()
     never = alone.twin(tmp_path / "never")
@@ -69,9 +70,9 @@ def test_a_fault_of_an_engine_takes_nobodys_rows(tmp_path: Path) -> None:
             raise UntrainableError("server training: a batch of 64 rows could not be computed (libfast.so not found).")
 
     learned(tmp_path / "run")
-    fed = Federation(tmp_path / "run", net(), engine=Broken())
+    fed = Federation(tmp_path / "run", engine=Broken())
     with pytest.raises(BusyError, match="fails with this engine"):
         fed.unlearn("north", classes=["bird"])
     assert set(fed._server.store.clients()) == {"north", "south", "west"}
     assert all(exclusion.taken_away(fed._server.store, name) is None for name in ("north", "south", "west"))
-    assert Federation(fed.path, net()).settle()
+    assert Federation(fed.path).settle()

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import pkgutil
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from federation.runs import three
-from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, split
+from splitwiper import ClientConfig, Config, Federation, ModelConfig, ServerConfig
 from splitwiper.seeding import state_digest
 from splitwiper.server.training import Engine, TrainingInputs
 from splitwiper.training.stepping import State
 
 
-def net() -> Halves:
-    """A network with what makes lanes hard: batch norm and dropout."""
-    torch.manual_seed(0)
-    layers = (nn.Linear(6, 12), nn.ReLU(), nn.BatchNorm1d(12), nn.Dropout(0.2), nn.Linear(12, 8), nn.ReLU())
-    return split(nn.Sequential(*layers, nn.Linear(8, 3)), at="1", example=torch.zeros(1, 6))
+def hard(middle: str = "") -> nn.Sequential:
+    """A network with what makes lanes hard: batch norm and dropout; and a layer by its import path, if one is given."""
+    layers = [nn.Linear(6, 12), nn.ReLU(), nn.BatchNorm1d(12), nn.Dropout(0.2), nn.Linear(12, 8), nn.ReLU()]
+    if middle:
+        layers.insert(3, pkgutil.resolve_name(middle)())
+    return nn.Sequential(*layers, nn.Linear(8, 3))
 
 
-def settings(**server: object) -> Config:
+def settings(*, middle: str = "", **server: object) -> Config:
+    args = {"middle": middle} if middle else {}
+    model = ModelConfig(factory="engines.sharing:hard", args=args, inputs={"x": "float32[6]"}, at="1")
     given = {"epochs": 3, "batch": 64, "lanes": 4, "clip": 1.0, "threads": 1, **server}
     return Config(
-        seed=5, server=ServerConfig(**given), client=ClientConfig(epochs=1, batch=8, head_width=4, keys="seeded")
+        seed=5,
+        model=model,
+        server=ServerConfig(**given),
+        client=ClientConfig(epochs=1, batch=8, head_width=4, keys="seeded"),
     )
 
 
 def learned(run: Path, engine: Engine | None = None) -> Federation:
-    fed = Federation(run, net(), settings(transcript=True), engine=engine)
+    fed = Federation(run, config=settings(transcript=True), engine=engine)
     fed.learn(three())
     return fed
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from engines.sharing import inputs_of, learned, net, settings, states
+from engines.sharing import inputs_of, learned, settings, states
 from federation.runs import three
-from splitwiper import Federation, split
+from splitwiper import Federation, ModelConfig, split
 from splitwiper.engines import make_engine
 from splitwiper.engines.distributed import Distributed
 from splitwiper.engines.job import Job
@@ -122,7 +122,7 @@ def test_a_machine_that_cannot_start_them_trains_alone(
 def test_ranks_of_a_killed_process_end_and_their_files_are_erased(tmp_path: Path) -> None:
     program = (
         "from engines.test_distributed import *\n"
-        f"fed = Federation({str(tmp_path / 'run')!r}, net(), settings(epochs=2000), engine=Distributed(2))\n"
+        f"fed = Federation({str(tmp_path / 'run')!r}, config=settings(epochs=2000), engine=Distributed(2))\n"
         "fed.learn(three())\n"
     )
     process = subprocess.Popen(
@@ -135,24 +135,29 @@ def test_ranks_of_a_killed_process_end_and_their_files_are_erased(tmp_path: Path
     process.kill()
     process.wait()
     assert gone(incoming)
-    reopened = Federation(tmp_path / "run", net())
+    reopened = Federation(tmp_path / "run")
     assert list(incoming.iterdir())
     reopened.unlearn("south", everything=True)
     assert not list(incoming.iterdir())
 
 
-def test_networks_that_cannot_be_sent(tmp_path: Path) -> None:
-    class Local(nn.ReLU):
-        pass
-
+def test_a_network_without_a_name_is_refused(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    halves = split(
-        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), Local(), nn.Linear(8, 3)), at="1", example=torch.zeros(1, 6)
-    )
-    fed = Federation(tmp_path / "run", halves, settings(), engine=Distributed(2))
-    with pytest.raises(ConfigError, match="cannot be sent to another process"):
+    halves = split(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), at="1", example=torch.zeros(1, 6))
+    unnamed = replace(settings(), model=ModelConfig())
+    fed = Federation(tmp_path / "run", halves, unnamed, engine=Distributed(2))
+    with pytest.raises(ConfigError, match="other processes cannot make this network: name it in the settings"):
         fed.learn(three())
+    assert not list((tmp_path / "run" / "server" / "incoming").iterdir())
     assert Federation(tmp_path / "run", halves).learn(three()).losses
+
+
+def test_another_network_of_that_name_is_refused(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    halves = split(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), at="1", example=torch.zeros(1, 6))
+    fed = Federation(tmp_path / "run", halves, settings(), engine=Distributed(2))
+    with pytest.raises(ConfigError, match="process 0 computes with network"):
+        fed.learn(three())
 
 
 def test_engines_that_cannot_be_meant() -> None:
@@ -167,32 +172,13 @@ def test_engines_that_cannot_be_meant() -> None:
         make_engine("splitwiper.engines.distributed:Distributed", 2, {"command": "srun torchrun"})
 
 
-def test_a_network_that_the_program_itself_defines_is_refused(inputs: TrainingInputs, tmp_path: Path) -> None:
-    program = (
-        "from engines.test_distributed import *\n"
-        "class Mine(nn.ReLU): pass\n"
-        "layers = nn.Linear(6, 8), nn.ReLU(), Mine(), nn.Linear(8, 3)\n"
-        "halves = split(nn.Sequential(*layers), at='1', example=torch.zeros(1, 6))\n"
-        f"Federation({str(tmp_path / 'run')!r}, halves, settings(), engine=Distributed(2)).learn(three())\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert "ConfigError: the network cannot be sent to another process" in done.stderr
-    assert not list((tmp_path / "run" / "server" / "incoming").iterdir())
-
-
 def test_modules_are_found_at_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder, layer in (("first", "Tanh"), ("here", "ReLU")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "ward_net.py").write_text(f"from torch import nn\nclass Middle(nn.{layer}): pass\n")
     monkeypatch.syspath_prepend(str(tmp_path / "first"))
     monkeypatch.chdir(tmp_path / "here")
-    middle = importlib.import_module("ward_net").Middle()
-    torch.manual_seed(0)
-    halves = split(
-        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), middle, nn.Linear(8, 3)), at="1", example=torch.zeros(1, 6)
-    )
-    fed = Federation(tmp_path / "run", halves, settings())
+    fed = Federation(tmp_path / "run", config=settings(middle="ward_net:Middle"))
     fed.learn(three())
     assert states(Distributed(2), inputs_of(fed), tmp_path) == states(Local(), inputs_of(fed), tmp_path)
 
@@ -249,8 +235,5 @@ def test_a_lack_of_memory_leads_to_fewer_processes(tmp_path: Path, monkeypatch: 
         "        return super().forward(x)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    large = importlib.import_module("large_net").Large()
-    torch.manual_seed(0)
-    halves = split(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), large, nn.Linear(8, 3)), at="1", example=torch.zeros(1, 6))
-    fed = Federation(tmp_path / "run", halves, settings(), engine=Distributed(2))
+    fed = Federation(tmp_path / "run", config=settings(middle="large_net:Large"), engine=Distributed(2))
     assert fed.learn(three()).losses

@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from splitwiper.engines.job import HERE, Job
-from splitwiper.errors import ConfigError, TrainingError, UntrainableError
+from splitwiper.engines.job import HERE, Job, error_of
+from splitwiper.errors import ConfigError
 from splitwiper.numerics import fingerprint, pick_device, thread_count
-from splitwiper.server.training import Local, TrainedServerHalf, TrainingInputs, Warm
+from splitwiper.server.training import Local, TrainedServerHalf, TrainingCalls, TrainingInputs
 from splitwiper.store import files
-from splitwiper.training.loop import OnEpoch, OnState, OnStep
 
 _log = logging.getLogger("splitwiper")
 _EVERY = 0.05
@@ -48,42 +47,24 @@ class Distributed:
             raise ConfigError(f"command = {command!r} is not a list of words.")
         self._ranks, self._command = ranks, tuple(command)
 
-    def train(
-        self,
-        inputs: TrainingInputs,
-        *,
-        folder: Path,
-        warm: Warm | None = None,
-        on_epoch: OnEpoch | None = None,
-        on_state: OnState | None = None,
-        on_step: OnStep | None = None,
-    ) -> TrainedServerHalf:
+    def train(self, inputs: TrainingInputs, folder: Path, **calls: Unpack[TrainingCalls]) -> TrainedServerHalf:
         """Train the half with as many processes as can be had; see `Engine`."""
         ranks = 1 << (min(self._ranks, inputs.config.lanes).bit_length() - 1)
         if ranks > 1:
             config = inputs.config
             numerics = fingerprint(pick_device(config.device), config.threads, config.numerics)
             with _job(folder) as job:
-                job.write(inputs, warm, fingerprint=numerics, states=on_state is not None)
+                job.write(inputs, calls.get("warm"), fingerprint=numerics, states=calls.get("on_state") is not None)
                 while ranks > 1:
                     try:
-                        return self._shared(job, ranks, inputs, on_epoch=on_epoch, on_state=on_state, on_step=on_step)
+                        return self._shared(job, ranks, inputs, calls)
                     except _Lost as problem:
                         ranks //= 2
                         _log.warning("server training: %s; starting over with %d of them.", problem, ranks)
                         job.restart()
-        return Local().train(inputs, folder=folder, warm=warm, on_epoch=on_epoch, on_state=on_state, on_step=on_step)
+        return Local().train(inputs, folder, **calls)
 
-    def _shared(
-        self,
-        job: Job,
-        ranks: int,
-        inputs: TrainingInputs,
-        *,
-        on_epoch: OnEpoch | None,
-        on_state: OnState | None,
-        on_step: OnStep | None,
-    ) -> TrainedServerHalf:
+    def _shared(self, job: Job, ranks: int, inputs: TrainingInputs, calls: TrainingCalls) -> TrainedServerHalf:
         """Train with so many processes; raise `_Lost` if they ended without a result."""
         known = 0
         command = [word.replace("{ranks}", str(ranks)) for word in self._command]
@@ -94,13 +75,13 @@ class Distributed:
                 failed = next(filter(None, codes), 0)
                 for event in job.events(known):
                     known += 1
-                    if result := _taken(job, event, inputs, on_epoch, on_state):
+                    if result := _taken(job, event, inputs, calls):
                         return result
                 if failed or None not in codes:
                     # a code is negative after a signal, before which nobody said why
                     why = (job.last_words() if failed >= 0 else "") or f"exit code {failed}"
                     raise _Lost(f"{ranks} processes ended without a result ({why})")
-                if on_step:
+                if on_step := calls.get("on_step"):
                     on_step()
                 time.sleep(_EVERY)
 
@@ -180,11 +161,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _taken(
-    job: Job,
-    event: Mapping[str, Any],
-    inputs: TrainingInputs,
-    on_epoch: OnEpoch | None,
-    on_state: OnState | None,
+    job: Job, event: Mapping[str, Any], inputs: TrainingInputs, calls: TrainingCalls
 ) -> TrainedServerHalf | None:
     """Act on what the first process reported; returns the result if it is there.
 
@@ -194,13 +171,13 @@ def _taken(
     match event:
         case {"state": done}:
             state = job.take_state(f"state-{done}")
-            if on_state:
+            if on_state := calls.get("on_state"):
                 on_state(done, state)
         case {"epoch": done, "loss": loss}:
-            if on_epoch:
+            if on_epoch := calls.get("on_epoch"):
                 on_epoch(done, inputs.config.epochs, loss)
         case {"losses": losses}:
             return TrainedServerHalf(job.take_state("result"), tuple(losses))
         case {"error": kind, "message": message}:
-            raise {"UntrainableError": UntrainableError, "ConfigError": ConfigError}.get(kind, TrainingError)(message)
+            raise error_of(kind, message)
     return None

@@ -5,28 +5,47 @@ The folder is as secret as the shards: only the server's own processes may read 
 
 from __future__ import annotations
 
-import io
 import json
-import pickle
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from splitwiper.errors import BusyError, ConfigError
+from splitwiper.config import Config, ModelConfig, ServerConfig, from_dict, to_toml
+from splitwiper.errors import BusyError, ConfigError, ResourceError, TrainingError, UntrainableError
+from splitwiper.federation.build import build_halves
 from splitwiper.server.training import TrainingInputs, Warm
+from splitwiper.splitting import identity
 from splitwiper.store import files
-from splitwiper.store.tensors import as_bytes, load_state
+from splitwiper.store.records import columns_in, labels_in, texts
+from splitwiper.store.tensors import as_bytes, load_state, save_state
 from splitwiper.wire import open_shard
 
 HERE = "SPLITWIPER_RANKS_HERE"
 """The variable that says that all processes of a training are on this machine."""
 _LAST_WORDS = (r"failed \(exitcode: -\d+\)", r"^(?:\[rank\d+\]: )?[\w.]*Error: ", r"^.*\w.*\Z")
 """What says best why processes ended: a signal, or the first of their errors, or else the last line."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a job asks for: inputs, a model to continue from, the numerics, and whether states are wanted."""
+
+    inputs: TrainingInputs
+    warm: Warm | None
+    fingerprint: Mapping[str, str]
+    states: bool
+
+
+def error_of(kind: str, message: str) -> Exception:
+    """Return the error that another process reported by its kind and message."""
+    known: dict[str, type[Exception]] = {"UntrainableError": UntrainableError, "ConfigError": ConfigError}
+    known |= {"TrainingError": TrainingError, "ResourceError": ResourceError, "OutOfMemoryError": ResourceError}
+    return known.get(kind, RuntimeError)(message)
 
 
 @dataclass(frozen=True)
@@ -38,7 +57,7 @@ class Job:
     # --- inputs --------------------------------------------------------------------------------------------
 
     def write(self, inputs: TrainingInputs, warm: Warm | None, *, fingerprint: dict[str, str], states: bool) -> None:
-        """Write what the training is a function of; shards by their paths.
+        """Write what the training is a function of: the network by its import path, shards by their paths.
 
         Args:
             inputs: the inputs.
@@ -47,27 +66,52 @@ class Job:
             states: whether to report the state after every epoch.
 
         Raises:
-            ConfigError: the network cannot be sent to another process.
+            ConfigError: the settings do not name the network.
         """
-        plain = replace(inputs, shards=()), [shard.path for shard in inputs.shards], warm, fingerprint, states
-        pickled = io.BytesIO()
-        try:
-            torch.save(plain, pickled)
-            if b"c__main__\n" in pickled.getvalue():  # so a pickle names what the program itself defines
-                raise pickle.PicklingError("other processes cannot import what the program itself defines")
-        except Exception as problem:  # whatever pickling the user's modules raises
+        if not inputs.model.factory:
             raise ConfigError(
-                f"the network cannot be sent to another process ({problem}): define its classes in a module that can "
-                "be imported, or use engine = 'local'."
-            ) from problem
-        with files.atomic_file(self.folder / "inputs") as file:
-            file.write(pickled.getvalue())
+                "other processes cannot make this network: name it in the settings (model.factory, inputs and at), or "
+                "train with engine = 'local'."
+            )
+        plain = {
+            "seed": inputs.seed,
+            "manifest": inputs.manifest,
+            "config": to_toml(inputs.config),
+            "model": to_toml(inputs.model),
+            "shards": [str(shard.path) for shard in inputs.shards],
+            "labels": texts(inputs.labels),
+            "columns": [[column.name, column.dtype, list(column.shape)] for column in inputs.columns],
+            "fingerprint": fingerprint | {"network": identity(inputs.template)},
+            "warm": texts(warm[1]) if warm else None,
+            "states": states,
+        }
+        save_state(self.folder / "initial", inputs.initial)
+        if warm:
+            save_state(self.folder / "warm", warm[0])
+        files.write_bytes(self.folder / "inputs", json.dumps(plain).encode())
 
-    def read(self) -> tuple[TrainingInputs, Warm | None, dict[str, str], bool]:
-        """Return what `write` wrote, with the shards opened."""
-        # the file is this server's own, and contains the network itself, which is code
-        inputs, shards, warm, fingerprint, states = torch.load(self.folder / "inputs", weights_only=False)
-        return replace(inputs, shards=[open_shard(path) for path in shards]), warm, fingerprint, states
+    def read(self) -> Given:
+        """Return what `write` wrote, with the network made and the shards opened.
+
+        Raises:
+            ConfigError: the network cannot be made here.
+        """
+        plain = json.loads((self.folder / "inputs").read_bytes())
+        config = from_dict(ServerConfig, tomllib.loads(plain["config"]))
+        model = from_dict(ModelConfig, tomllib.loads(plain["model"]))
+        inputs = TrainingInputs(
+            template=build_halves(Config(seed=plain["seed"], server=config, model=model)).server,
+            initial=load_state(self.folder / "initial"),
+            shards=[open_shard(Path(path)) for path in plain["shards"]],
+            labels=labels_in(plain["labels"]),
+            columns=columns_in(plain["columns"]),
+            config=config,
+            seed=plain["seed"],
+            manifest=plain["manifest"],
+            model=model,
+        )
+        warm = None if plain["warm"] is None else (load_state(self.folder / "warm"), labels_in(plain["warm"]))
+        return Given(inputs, warm, plain["fingerprint"], plain["states"])
 
     # --- progress ------------------------------------------------------------------------------------------
 
@@ -109,7 +153,7 @@ class Job:
     def restart(self) -> None:
         """Erase everything but the inputs."""
         for path in self.folder.iterdir():
-            if path.name != "inputs":
+            if path.name not in ("inputs", "initial", "warm"):
                 files.erase(path)
 
     def is_wanted(self) -> bool:

@@ -7,22 +7,24 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from splitwiper import numerics
-from splitwiper.engines.job import HERE, Job
+from splitwiper.engines.job import HERE, Job, error_of
 from splitwiper.errors import ConfigError, ResourceError, TrainingError
 from splitwiper.seeding import state_digest
 from splitwiper.server.training import train
+from splitwiper.splitting import identity
 from splitwiper.training.lanes import TreeSum
 from splitwiper.training.stepping import State
 
-_T = TypeVar("_T")
+_TEXT = 4096
+"""Bytes of a text that processes exchange."""
 _EVERY = 1.0
 """Seconds between looks at whether whoever wants the result is still there."""
 _PR_SET_PDEATHSIG = 1
@@ -31,8 +33,8 @@ _PR_SET_PDEATHSIG = 1
 class Ranks:
     """A team over torch.distributed."""
 
-    def __init__(self) -> None:
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+    def __init__(self, device: torch.device) -> None:
+        self.rank, self.size, self._device = dist.get_rank(), dist.get_world_size(), device
 
     def add(self, vector: Tensor) -> Tensor:
         """Return the sum of all ranks' vectors, added in pairs, in the order of ranks.
@@ -53,20 +55,29 @@ class Ranks:
 
     def worst(self, problem: Exception | None) -> Exception | None:
         """Return the error of the first rank that has one, on all ranks."""
-        return next(filter(None, self.all_of(problem)), None)
+        reported = filter(None, self.all_of(f"{type(problem).__name__} {problem}" if problem else ""))
+        for text in reported:
+            return error_of(*text.split(" ", 1))
+        return None
 
-    def all_of(self, value: _T) -> list[_T]:
-        """Return every rank's value."""
-        values = [value] * self.size
-        dist.all_gather_object(values, value)
-        return values
+    def all_of(self, text: str) -> list[str]:
+        """Return every rank's text, as far as it fits."""
+        # as numbers: torch would pickle any other object, and what is unpickled can run code
+        raw = text.encode(errors="replace")[:_TEXT]
+        mine = torch.zeros(_TEXT, dtype=torch.uint8, device=self._device)
+        mine[: len(raw)] = torch.tensor(list(raw), dtype=torch.uint8, device=self._device)
+        theirs = torch.empty(self.size * _TEXT, dtype=torch.uint8, device=self._device)
+        dist.all_gather_into_tensor(theirs, mine)
+        rows = theirs.cpu().view(self.size, _TEXT)
+        return [bytes(row.tolist()).rstrip(b"\0").decode(errors="ignore") for row in rows]
 
 
 def main(folder: str) -> None:
     """Take part in the training of a job; the first process reports."""
     _end_with_parent()
     job = Job(Path(folder))  # erased by now if whoever wanted the result has gone
-    inputs, warm, expected, states = job.read()
+    given = job.read()
+    inputs = given.inputs
     on_gpu = inputs.config.device.startswith("cuda")
     if on_gpu:  # each process sees one GPU, as in a training without the others
         seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -76,14 +87,15 @@ def main(folder: str) -> None:
     # before the others are met: if a process has no such device, it ends, and so do the others
     device = numerics.pick_device(inputs.config.device)
     found = numerics.fingerprint(device, inputs.config.threads, inputs.config.numerics)
+    found["network"] = identity(inputs.template)
     _meet(job, "nccl" if on_gpu else "gloo")
-    team, asked = Ranks(), time.monotonic()
+    team, asked = Ranks(device), time.monotonic()
     first = team.rank == 0
 
     def on_state(done: int, state: State) -> None:
         if len(set(team.all_of(state_digest(state)))) > 1:
             raise TrainingError(f"server training: its processes differ after epoch {done}, though they must not.")
-        if first and states:
+        if first and given.states:
             job.put_state(f"state-{done}", state)
             job.report(state=done)
 
@@ -99,9 +111,9 @@ def main(folder: str) -> None:
                 sys.exit("nobody waits for the result any more")
 
     try:
-        _check(team, expected, found)
+        _check(team, given.fingerprint, found)
         with numerics.isolated_call():
-            trained = train(inputs, warm=warm, on_epoch=on_epoch, on_state=on_state, on_step=on_step, team=team)
+            trained = train(inputs, warm=given.warm, on_epoch=on_epoch, on_state=on_state, on_step=on_step, team=team)
     except (ConfigError, TrainingError) as problem:
         if isinstance(problem, ResourceError):
             raise  # half as many may find enough
@@ -130,7 +142,7 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _check(team: Ranks, expected: dict[str, str], found: dict[str, str]) -> None:
+def _check(team: Ranks, expected: Mapping[str, str], found: Mapping[str, str]) -> None:
     """Refuse a process that would compute other bits than the one that wants the result."""
     problem = None
     for name in sorted(expected.keys() | found.keys()):

@@ -111,7 +111,7 @@ class Federation:
         store = ServerStore(self.path / "server")
         with suppress(SealError):
             store.database.check()
-        self._server = Server(store, self.halves.server, progress, engine=engine)
+        self._server = Server(store, self.halves.server, progress, engine=engine, model=self.config.model)
         self._link = MeteredLink(InProcessLink(self._server, self.config.client.transfer))
         self._unit_done = False
         """Whether the account of what clients spend is that of finished work: the next work starts another."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from splitwiper.certainty import disturbed, same_fault
-from splitwiper.config import ServerConfig, from_dict, origins, read_toml
+from splitwiper.config import ModelConfig, ServerConfig, from_dict, origins, read_toml
 from splitwiper.errors import BusyError, CorruptError, DataError, ForbiddenError, NotFoundError, UntrainableError
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.progress import Progress
@@ -73,6 +73,7 @@ class Server:
             aside immediately.
         limits: what is accepted from one client.
         engine: computes trainings, in this process if none is given.
+        model: how an engine's other processes make the half.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Server:
         shared: bool = False,
         limits: ShardLimits | None = None,
         engine: Engine | None = None,
+        model: ModelConfig | None = None,
     ) -> None:
         self.store = store
         self._shared, self.limits = shared, limits or ShardLimits()
@@ -91,7 +93,7 @@ class Server:
         self.seed = store.database.number("seed")
         self.columns = store.columns()
         self.codec = prepare(store.database.meta("codec") or "none")
-        self._half, self._engine = half, engine or Local()
+        self._half, self._engine, self._model_config = half, engine or Local(), model or ModelConfig()
         self._progress = progress
         self._device = device_at_hand(self.config.device)  # for predictions, which are free to use another one
         self._ready: tuple[str, ServerHalf] | None = None
@@ -385,6 +387,7 @@ class Server:
             config=self.config,
             seed=self.seed,
             manifest=manifest_digest(shards),
+            model=self._model_config,
         )
 
     def compute(

@@ -10,14 +10,14 @@ import copy
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from splitwiper.config import ServerConfig
+from splitwiper.config import ModelConfig, ServerConfig
 from splitwiper.errors import UntrainableError
 from splitwiper.seeding import Stream
 from splitwiper.splitting import ServerHalf
@@ -52,6 +52,7 @@ class TrainingInputs:
         config: the server's settings.
         seed: the root seed.
         manifest: the manifest's digest, which names the streams.
+        model: how another process makes the template; without a factory it cannot.
     """
 
     template: ServerHalf
@@ -62,6 +63,7 @@ class TrainingInputs:
     config: ServerConfig
     seed: int
     manifest: str
+    model: ModelConfig = field(default_factory=ModelConfig)
 
 
 @dataclass(frozen=True)
@@ -72,32 +74,31 @@ class TrainedServerHalf:
     losses: tuple[float, ...]
 
 
+class TrainingCalls(TypedDict, total=False):
+    """What a training is given besides its inputs; see `Training` for the callbacks."""
+
+    warm: Warm | None
+    """A model to continue from, not exactly."""
+    on_epoch: OnEpoch | None
+    on_state: OnState | None
+    on_step: OnStep | None
+    """Called now and then; by an engine at least every second."""
+
+
 class Engine(Protocol):
     """Computes trainings of the server half: in this process, or in many. No computed bit depends on it.
 
     It is made with ``ranks``, the largest number of processes that may share a training, and its own settings.
     """
 
-    def train(
-        self,
-        inputs: TrainingInputs,
-        *,
-        folder: Path,
-        warm: Warm | None = None,
-        on_epoch: OnEpoch | None = None,
-        on_state: OnState | None = None,
-        on_step: OnStep | None = None,
-    ) -> TrainedServerHalf:
+    def train(self, inputs: TrainingInputs, folder: Path, **calls: Unpack[TrainingCalls]) -> TrainedServerHalf:
         """Do what `train` does, and call its callbacks in this process.
 
         Args:
             inputs: what the result is a function of.
             folder: a place for files, which every process that takes part can read. What lies in it was computed from
                 clients' rows: it must be erased before this returns or raises.
-            warm: a model to continue from, not exactly.
-            on_epoch: called after each epoch.
-            on_state: called before the first epoch and after each. If training starts over, so do the calls.
-            on_step: called now and then, at least every second; an exception ends the training.
+            calls: callbacks, and the model to continue from.
         """
         ...
 
@@ -105,18 +106,9 @@ class Engine(Protocol):
 class Local:
     """Trains in this process."""
 
-    def train(
-        self,
-        inputs: TrainingInputs,
-        *,
-        folder: Path,
-        warm: Warm | None = None,
-        on_epoch: OnEpoch | None = None,
-        on_state: OnState | None = None,
-        on_step: OnStep | None = None,
-    ) -> TrainedServerHalf:
+    def train(self, inputs: TrainingInputs, folder: Path, **calls: Unpack[TrainingCalls]) -> TrainedServerHalf:
         """Train the half; nothing is written."""
-        return train(inputs, warm=warm, on_epoch=on_epoch, on_state=on_state, on_step=on_step)
+        return train(inputs, **calls)
 
 
 class _Logits(nn.Module):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from splitwiper.config import from_dict, read_toml
 from splitwiper.engines import make_engine
 from splitwiper.errors import BusyError, SplitWiperError, UntrainableError
 from splitwiper.server import Server
@@ -22,6 +23,7 @@ from splitwiper.service.records.database import service_database
 from splitwiper.service.records.requests import Lapses, RequestRecords, certified
 from splitwiper.service.records.uploads import drop
 from splitwiper.service.settings import ServiceConfig
+from splitwiper.service.storing import MODEL, Architecture
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerStore
 
@@ -33,7 +35,9 @@ def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading
     """Train until stopped: by the event, or by a signal if none is given, after the training in progress."""
     stop = stop or on_signals()
     engine = make_engine(config.engine, config.ranks, config.engine_args)
-    server, lapses = Server(ServerStore(root), half, shared=True, engine=engine), Lapses(config.lapse)
+    model = from_dict(Architecture, read_toml(root / MODEL)).model
+    server = Server(ServerStore(root), half, shared=True, engine=engine, model=model)
+    lapses = Lapses(config.lapse)
     server.before_set_aside = _given_up(root)
     _catch_up(server, config.deadline)
     failed: object = None

@@ -11,7 +11,6 @@ import copy
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -57,16 +56,6 @@ RUN: ContextVar[Running | None] = ContextVar("splitwiper_run", default=None)
 
 class Ghostly(nn.Module):
     """Mixed into the class of a module that has a role."""
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copy and pickle the module as its own class does, by that class: this one exists in one process only."""
-        reduced: Any = super().__reduce_ex__(protocol)
-        kind = type(self)
-        base: Any = kind.__mro__[2]
-        if isinstance(reduced, str) or kind is not _ghostly(base):  # a class that was derived from it since
-            return reduced
-        make, given, *rest = reduced
-        return (_made, (base, *(base if one is kind else one for one in (make, *given))), *rest)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Play the module's role while a half runs; otherwise call it."""
@@ -245,23 +234,14 @@ def haunt(
 
 
 def _give(roles: Mapping[nn.Module, Role]) -> None:
-    """Give modules their roles: each gets a class that is derived from its own."""
+    """Give modules their roles: each gets a class of its own, derived from its previous one."""
+    classes: dict[type, type] = {}  # modules of one class still have one class afterwards
     for module, role in roles.items():
-        base: Any = type(module)
+        base = type(module)
+        if base not in classes:
+            classes[base] = type(base.__name__, (Ghostly, base), {"__module__": base.__module__})
         try:
-            module.__class__ = _ghostly(base)
+            module.__class__ = classes[base]
         except TypeError as error:
             raise CutError(f"{role.name!r}, a {base.__name__}, cannot be replayed: {error}") from error
         module.__dict__["_role"] = role
-
-
-@cache
-def _ghostly(base: Any) -> Any:
-    """Return the class of modules with a role, for a class: modules of one class still have one class afterwards."""
-    return type(base.__name__, (Ghostly, base), {"__module__": base.__module__})
-
-
-def _made(base: Any, *reduced: Any) -> Any:
-    """Return what a function makes of its arguments, with the class of modules with a role in place of their own."""
-    make, *given = (_ghostly(base) if one is base else one for one in reduced)
-    return make(*given)

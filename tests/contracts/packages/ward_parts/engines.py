@@ -1,67 +1,37 @@
-"""An engine that trains in one other process, which is started for each training."""
+"""An engine for a machine that several servers share: one training at a time."""
 
 from __future__ import annotations
 
-import pickle
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Unpack
 
-from torch import Tensor
+from splitwiper.errors import BusyError
+from splitwiper.server.training import TrainedServerHalf, TrainingCalls, TrainingInputs, train
+from splitwiper.store import files
 
-from splitwiper.server.training import TrainedServerHalf, TrainingInputs, Warm, train
-from splitwiper.training.loop import OnEpoch, OnState, OnStep
 
-
-class OtherProcess:
-    """Trains in a fresh process.
+class InTurns:
+    """Trains in this process once no other process trains.
 
     Args:
         ranks: not used; there is one process.
-        patience: seconds between looks.
+        turn: the folder that is locked meanwhile.
     """
 
-    def __init__(self, ranks: int, patience: float = 0.05) -> None:
-        self._patience = patience
+    def __init__(self, ranks: int, turn: str) -> None:
+        self._turn = Path(turn)
 
-    def train(
-        self,
-        inputs: TrainingInputs,
-        *,
-        folder: Path,
-        warm: Warm | None = None,
-        on_epoch: OnEpoch | None = None,
-        on_state: OnState | None = None,
-        on_step: OnStep | None = None,
-    ) -> TrainedServerHalf:
-        """Train there; the states come with the result."""
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            try:
-                # as bytes: torch would otherwise share tensors through a thread that stays in this process
-                work = pool.submit(_trained, pickle.dumps((inputs, warm)), states=on_state is not None)
-                while not work.done():
-                    if on_step:
+    def train(self, inputs: TrainingInputs, folder: Path, **calls: Unpack[TrainingCalls]) -> TrainedServerHalf:
+        """Wait for the turn, and train."""
+        with ExitStack() as held:
+            while True:
+                try:
+                    held.enter_context(files.locked(self._turn, busy="another training"))
+                    break
+                except BusyError:
+                    if on_step := calls.get("on_step"):
                         on_step()
-                    try:
-                        work.exception(self._patience)
-                    except TimeoutError:
-                        continue
-                trained, states = pickle.loads(work.result())
-            except BaseException:
-                for process in pool._processes.values():
-                    process.terminate()
-                raise
-        for done, state in states:
-            if on_state:
-                on_state(done, state)
-        for epoch, loss in enumerate(trained.losses, start=1):
-            if on_epoch:
-                on_epoch(epoch, inputs.config.epochs, loss)
-        return trained
-
-
-def _trained(given: bytes, *, states: bool) -> bytes:
-    inputs, warm = pickle.loads(given)
-    kept: list[tuple[int, dict[str, Tensor]]] = []
-    trained = train(inputs, warm=warm, on_state=(lambda *state: kept.append(state)) if states else None)
-    return pickle.dumps((trained, kept))
+                    time.sleep(0.05)
+            return train(inputs, **calls)
