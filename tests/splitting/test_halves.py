@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import pickle
 import threading
 import types
 import warnings
@@ -122,52 +121,6 @@ def test_clients_bring_halves_of_their_own() -> None:
         copied.client_for("wide")(torch.ones(1, 9))["activation"],
         both.client_for("wide")(torch.ones(1, 9))["activation"],
     )
-
-
-class Made(nn.Linear):
-    """A module whose class must be called with an argument to make one."""
-
-    def __new__(cls, width: int) -> "Made":
-        return super().__new__(cls)
-
-    def __init__(self, width: int) -> None:
-        super().__init__(width, width)
-
-    def __getnewargs__(self) -> tuple[int]:
-        return (self.in_features,)
-
-
-class Listed(nn.Linear, list):  # type: ignore[misc]
-    """A module that is a list too."""
-
-    __hash__ = nn.Module.__hash__
-
-    def __init__(self, width: int) -> None:
-        nn.Linear.__init__(self, width, width)
-        list.__init__(self, ["kept"])
-
-
-class Rebuilt(nn.Linear):
-    """A module that says itself how it is copied."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__(width, width)
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.in_features,), self.__dict__
-
-
-@pytest.mark.parametrize("kind", [Made, Listed, Rebuilt])
-def test_halves_are_copied_and_pickled_as_their_modules_are(kind: Any) -> None:
-    halves = split(nn.Sequential(kind(6), nn.Tanh(), nn.Linear(6, 2)), "0", vectors(1))
-    for half in (halves.client, halves.server):
-        for other in (copy.deepcopy(half), pickle.loads(pickle.dumps(half))):
-            for one, its in zip(half.modules(), other.modules(), strict=True):
-                assert type(one) is type(its)
-                assert not isinstance(one, list) or list(one) == list(its)
-    client, server = pickle.loads(pickle.dumps((halves.client, halves.server)))
-    rows = vectors(3)
-    assert torch.equal(server.logits(client(rows)), halves.server.logits(halves.client(rows)))
 
 
 def test_boundaries_of_other_names_are_renamed() -> None:
